@@ -2,7 +2,9 @@
 
     export PYTHONPATH=examples
     SITES="--machines 4 --ranks 2 --sites 2 --site-rate 100mbit --site-delay 20ms --interfaces 2"
-    FAIRRING_SITE_IFNAME=eth1 fairring lab $SITES --only-rank 0 -- python benchmarks/between_sites.py crossing
+    export TP_SOCKET_IFNAME=eth0 FAIRRING_SITE_IFNAME=eth1
+    fairring lab $SITES --only-rank 0 -- python benchmarks/between_sites.py crossing
+    unset TP_SOCKET_IFNAME FAIRRING_SITE_IFNAME
     PAIR="--machines 2 --sites 2 --only-rank 0"
     fairring lab $PAIR -- python benchmarks/between_sites.py training
     fairring lab $PAIR -- python benchmarks/between_sites.py outer --steps 1500 --warmup 300
@@ -241,6 +243,7 @@ def speed(arguments: argparse.Namespace) -> None:
     gloo = dist.new_group(backend="gloo")
     ways = [("DDP, gloo", 1, partial(synchronous, gloo, None))]
     ways += [(f"DDP, {form or 'fp32'}", 1, partial(synchronous, None, form)) for form in FORMATS]
+    ways.append(("DDP, auto", 17, partial(synchronous, None, "auto")))  # when its trial is over
     for every in arguments.every:
         for form in arguments.formats:
             for delay in (0, *([arguments.delay] if 0 < arguments.delay < every else [])):
@@ -250,7 +253,7 @@ def speed(arguments: argparse.Namespace) -> None:
         for name, every, begin in ways:
             go_on, end = begin()
             go_on(range(every))
-            steps = range(every, every + (10 if every == 1 else arguments.steps))
+            steps = range(every, every + (10 if name.startswith("DDP") else arguments.steps))
             began, before = time.monotonic(), sent_by("eth")
             go_on(steps)
             seconds, sent = time.monotonic() - began, sent_by("eth") - before
