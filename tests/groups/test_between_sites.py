@@ -103,6 +103,33 @@ def test_what_can_not_cross_so_is_refused(four: Ranks) -> None:
     four.run(_refused)
 
 
+def _others_format(rank: int, format_of: dict[int, str]) -> None:
+    group: Any = dist.new_group()
+    form, tensor = format_of.get(rank), torch.ones(300)
+    with pytest.raises(dist.DistBackendError) as raised:
+        (all_reduce(tensor, form, group=group) if form else dist.all_reduce(tensor, group=group, async_op=True)).wait()
+    for form in format_of.values():
+        assert f"all_reduce as {form} between sites SUM of 300 Float32" in str(raised.value)
+    assert "all ranks must make the same calls" in str(raised.value)
+
+
+@pytest.mark.parametrize("format_of", [{0: "int8", 1: "int8", 2: "int4", 3: "int4"}, {0: "bf16", 1: "bf16"}])
+def test_a_site_with_another_format_or_none_is_refused_with_a_sentence(four: Ranks, format_of: dict[int, str]) -> None:
+    four.run(_others_format, format_of)
+
+
+def _other_version(rank: int) -> None:
+    with mock.patch("importlib.metadata.version", return_value=f"0.{rank // 2}"):
+        group: Any = dist.new_group()
+    words = r"settings differ between ranks: rank 0 \(.* version=0\.0; rank [23] \(.* version=0\.1"
+    with pytest.raises(dist.DistBackendError, match=words):
+        all_reduce(torch.ones(300), "int8", group=group).wait()
+
+
+def test_a_site_with_another_version_is_refused_with_a_sentence(four: Ranks) -> None:
+    four.run(_other_version)
+
+
 def _ways_to_wait(rank: int) -> None:
     """Of a sum that is copied back: all see it complete, and the caller's inference mode holds for the copy."""
     for wait in (lambda work: work.wait(), lambda work: work.synchronize(), lambda work: work.get_future().wait()):
