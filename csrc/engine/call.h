@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "engine/arrival.h"
 #include "kernels/reduce.h"
 #include "plan/plan.h"
 
@@ -59,6 +60,8 @@ struct Call {
   BlockRows blocks = {};               // of all others
   // Instead of both: a call that is made of others.
   std::shared_ptr<CallInParts> parts = {};
+  // The arrival of what this rank reads; null: it is there.
+  std::shared_ptr<Arrival> inputs = {};
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
   // The format in which the sum of a single Float32 operand crosses between sites; null: as it is.
   const SiteFormat* siteFormat = nullptr;

@@ -52,6 +52,11 @@ bool Pipeline::hasCalls(SliceQueue queue) const {
   return std::ranges::any_of(calls_, [queue](const auto& call) { return call->queue == queue; });
 }
 
+bool Pipeline::awaitsInputs(std::uint64_t call) const {
+  return std::ranges::any_of(
+      calls_, [call](const auto& pending) { return pending->call.number == call && awaitsInputs(*pending); });
+}
+
 bool Pipeline::isAtRest() const {
   const bool begun = std::ranges::all_of(notBegun_, [](const auto& turn) { return turn.second.empty(); });
   return calls_.empty() && due_.empty() && begun && std::ranges::all_of(queues_, [](const Queue& queue) {
@@ -70,7 +75,9 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
 
 // All parts but the first are bulk, whatever their size will be.
 void Pipeline::submitInParts(Call call, std::uint64_t signature) {
-  const auto partOf = [&call] { return Call{.signature = call.signature, .refused = call.refused, .done = nullptr}; };
+  const auto partOf = [&call] {
+    return Call{.inputs = call.inputs, .signature = call.signature, .refused = call.refused, .done = nullptr};
+  };
   CallPart counted = call.parts->first(slicing_);
   const SliceQueue queue = queueFor(counted);
   const auto first = enqueue({.call = partOf(), .signature = signature, .queue = queue, .part = std::move(counted)});
@@ -146,9 +153,9 @@ void Pipeline::run() {
   running_ = false;
 }
 
-// The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
+// The next slice of the oldest call that is not cut completely. False when there is none, or it can't be cut yet.
 bool Pipeline::cutNext(Queue& queue) {
-  if (queue.uncut.empty() || !queue.uncut.front()->part.cut) return false;
+  if (queue.uncut.empty() || !queue.uncut.front()->part.cut || awaitsInputs(*queue.uncut.front())) return false;
   if (!hasMark(queue)) return waitsForStaging(queue);
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);

@@ -59,13 +59,16 @@ class Pipeline {
     bool last;            // of its call
   };
   void add(std::shared_ptr<Slice> slice, const Placement& placement);
+  // The inputs of a call may be there.
+  void resume() { run(); }
   void open();  // from now on slices move; before, calls only queue
   // No further step begins, and calls only queue, until fail() ends them.
   void halt() { open_ = false; }
   void fail(const Error& error);  // the exchanges have been stopped
 
   bool hasCalls(SliceQueue queue) const;
-  bool isAtRest() const;  // no call, no slice, and no staging taken
+  bool awaitsInputs(std::uint64_t call) const;  // of that number
+  bool isAtRest() const;                        // no call, no slice, and no staging taken
   Watermarks completed() const;
   bool hasBegun(const Watermarks& slicesBelow) const;
   // The numbers of the calls that have written nothing into their tensors.
@@ -118,6 +121,7 @@ class Pipeline {
   std::shared_ptr<Pending> enqueue(Pending pending);
   void drop(const std::shared_ptr<Pending>& part);
   void run();
+  static bool awaitsInputs(const Pending& pending) { return pending.call.inputs && !pending.call.inputs->isThere(); }
   bool cutNext(Queue& queue);
   bool takeNext();
   void begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice);

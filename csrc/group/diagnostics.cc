@@ -61,6 +61,12 @@ std::string Diagnostics::culprits(const TimedCall& call, const Inquiry::Findings
                     first.waiting.inCall == call.number ? concat("this call (number ", call.number, ")")
                                                         : concat(waitersCall, ", in which ", waiter, " waits for it"),
                     ": ", last, ". All ranks must make the same calls; if that rank is only slow, ", kLongerTimeout);
+    case Inquiry::Reason::OnDevice: {
+      const Account account = first.account.value_or(Account{});
+      return concat(who, " has made call ", account.inCall, ", ", account.call, ", and its device has not come to it: ",
+                    "the work that its stream has to do before takes longer, or never ends. If it is only slow, ",
+                    kLongerTimeout);
+    }
     case Inquiry::Reason::NoWord:
       return concat(who, " has not sent the message, or not posted the receive, that ", waiter,
                     " waits for. It answers and waits for nobody; ", last, ". If it is only slow, ", kLongerTimeout);

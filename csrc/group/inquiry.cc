@@ -14,6 +14,7 @@ bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(r
 
 Inquiry::Reason reasonOf(const Account& end, const Account& waiting) {
   if (holds(waiting.messagesOf, end.rank)) return Inquiry::Reason::NoWord;
+  if (end.isOnDevice) return Inquiry::Reason::OnDevice;
   return end.calls < waiting.inCall ? Inquiry::Reason::Behind : Inquiry::Reason::Delivered;
 }
 
@@ -128,6 +129,7 @@ Inquiry::Findings Inquiry::look(bool& isClear) const {
     const auto [found, isNew] = ends.try_emplace(rank, end);
     if (!isNew && order(end) < order(found->second)) found->second = end;
   };
+  if (own_.isOnDevice && own_.awaited().empty()) add(own_.rank, {Reason::OnDevice, &own_, &own_});
   std::set<int> seen{own_.rank};
   std::vector<const Account*> toFollow{&own_};
   while (!toFollow.empty()) {

@@ -28,14 +28,15 @@ struct Account {
   std::string last;             // the text of its last call
   std::uint64_t inCall = 0;     // the first call that is under way; 0: none is
   std::string call;             // its text
+  bool isOnDevice = false;      // it waits for inputs that come from this rank's device
   std::vector<int> waitsFor;    // in calls of all ranks
   std::vector<int> messagesOf;  // for whose message, or receive, its program waits
   std::vector<int> silent;      // of these: they have been asked, and have not answered
   std::vector<int> absent;      // of these: there is no connection to ask them by
 
   static void fields(auto& row, auto& account) {
-    row(account.rank, account.edition, account.calls, account.last, account.inCall, account.call, account.waitsFor,
-        account.messagesOf, account.silent, account.absent);
+    row(account.rank, account.edition, account.calls, account.last, account.inCall, account.call, account.isOnDevice,
+        account.waitsFor, account.messagesOf, account.silent, account.absent);
   }
   std::set<int> awaited() const;
   bool operator==(const Account&) const = default;
@@ -51,6 +52,7 @@ class Inquiry {
   enum class Reason : std::uint8_t {
     Silent,    // it answers nobody
     Behind,    // it answers, and its program has not made the call
+    OnDevice,  // it answers, and its device has not come to the call
     NoWord,    // it answers, and its program has not sent the message, or not received it
     Absent,    // it has no connection with a rank that waits for it
     CutOff,    // it answers others, but not the rank that waits for it

@@ -292,7 +292,20 @@ void Member::openIfComplete() {
 
 void Member::submit(Call call, const CallRecord& entered) {
   assert(loop_.isCurrent());
-  attempt(call, entered.number, [&] { pipeline_->submit(std::move(call), entered.hash); });
+  attempt(call, entered.number, [&] {
+    if (call.inputs) awaitInputs(*call.inputs);
+    pipeline_->submit(std::move(call), entered.hash);
+  });
+}
+
+void Member::awaitInputs(Arrival& inputs) {
+  inputs.whenOver([weak = weak_from_this(), &loop = loop_](const Error& error) {
+    loop.post([weak, error] {
+      const auto member = weak.lock();
+      if (!member || !member->pipeline_) return;
+      error ? member->fail(member->diagnostics_.own(error)) : member->pipeline_->resume();
+    });
+  });
 }
 
 void Member::begin(Call& call, std::uint64_t number) {

@@ -134,6 +134,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // Begins the call and has it submitted. It ends whatever is thrown meanwhile.
   template <class Action>
   void attempt(Call& call, std::uint64_t number, const Action& submit);
+  void awaitInputs(Arrival& inputs);
   void begin(Call& call, std::uint64_t number);
   Error verdict(const CallTable::UnderWay& call, const Error& error) const;
   const Call* oldestCall() const;

@@ -51,8 +51,9 @@ Account Member::account() const {
   if (const auto oldest = calls_.oldestUnderWay()) {
     account.inCall = oldest->number;
     account.call = oldest->text.str().substr(0, CallTable::kMaxText);
+    account.isOnDevice = linking_ == Linking::Complete && pipeline_->awaitsInputs(oldest->number);
     const std::set<int> awaited = missing();
-    account.waitsFor = listed(awaited.empty() ? control_->peers() : awaited);
+    if (!account.isOnDevice) account.waitsFor = listed(awaited.empty() ? control_->peers() : awaited);
   }
   std::set<int> messagesOf;
   for (const MessageWait& wait : messages_->waits()) {

@@ -64,9 +64,10 @@ struct Rig {
         pipeline(planner, 0, {&machine, &rails, 64, memory.data(), staging, express}) {
     pipeline.open();
   }
-  int submit(std::uint64_t elements) {
+  int submit(std::uint64_t elements, std::shared_ptr<Arrival> inputs = nullptr) {
     const int call = calls++;
     pipeline.submit({.operands = {{tensor.data(), elements, {.dtype = DType::Float32}}},
+                     .inputs = std::move(inputs),
                      .signature = {"call " + std::to_string(call)},
                      .done = [this, call](const Error& error) { done.emplace_back(call, error.text()); }},
                     0);
@@ -160,6 +161,34 @@ TEST(Pipeline, NothingMovesBeforeItIsOpened) {
   EXPECT_TRUE(rig.machine.admitted.empty());
   closed.open();
   EXPECT_EQ(rig.machine.admitted.size(), 1U);
+}
+
+TEST(Pipeline, ACallWhoseInputsComeLateKeepsItsPlace) {
+  Rig rig;
+  const auto inputs = std::make_shared<Arrival>(2);
+  rig.submit(8, inputs);
+  rig.submit(8);
+  inputs->come();
+  rig.pipeline.resume();
+  EXPECT_TRUE(rig.machine.admitted.empty()) << "the first reads what is not there, the second stands behind it";
+  inputs->whenOver([&](const Error& error) {
+    EXPECT_FALSE(error);
+    rig.pipeline.resume();
+  });
+  inputs->come();
+  EXPECT_EQ(rig.machine.admitted, (std::vector{bulk(0), bulk(1)}));
+  std::mt19937 random(1);
+  while (!rig.isOver()) rig.finishAny(random);
+  EXPECT_EQ(rig.done.front().first, 0);
+}
+
+TEST(Pipeline, ACallWhoseInputsNeverComeIsNotBegun) {
+  Rig rig;
+  const auto inputs = std::make_shared<Arrival>(1);
+  rig.submit(8, inputs);
+  inputs->come(makeError(ErrorKind::System, "the device failed"));
+  rig.pipeline.resume();
+  EXPECT_TRUE(rig.machine.admitted.empty());
 }
 
 TEST(Pipeline, FailingEndsEveryCallOnceAndStartsNothingMore) {

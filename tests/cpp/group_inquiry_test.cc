@@ -120,6 +120,20 @@ TEST(Inquiry, ARankWhoseProgramHasNotMadeTheCallIsFoundAtOnce) {
   EXPECT_LE(rig.concludedAfter, milliseconds(20)) << "nobody is silent, so nobody is waited for";
 }
 
+TEST(Inquiry, ARankWhoseDeviceHasNotComeToTheCallIsFoundFromAnywhereAndByItself) {
+  for (const int asking : {0, 3}) {
+    Rig rig(4);
+    stream(rig);
+    rig.waits(0, 17, {});
+    rig.at(0).isOnDevice = true;
+    const auto findings = rig.ask(asking);
+    ASSERT_EQ(findings.size(), 1U) << asking;
+    EXPECT_EQ(findings[0].reason, Reason::OnDevice);
+    EXPECT_EQ(findings[0].rank, 0);
+    EXPECT_LE(rig.concludedAfter, milliseconds(20));
+  }
+}
+
 TEST(Inquiry, ARankThatIsStoppedCountsMoreThanOneThatComputes) {
   Rig rig(4);
   rig.waits(1, 17, {0});

@@ -67,9 +67,11 @@ class Job {
   void joinAll() {
     for (std::size_t r = 0; r < nodes.size(); ++r) join(r);
   }
-  std::future<std::string> allReduce(std::size_t rank, std::vector<float>& tensor, milliseconds timeout = kLong) {
+  std::future<std::string> allReduce(std::size_t rank, std::vector<float>& tensor, milliseconds timeout = kLong,
+                                     std::shared_ptr<Arrival> inputs = nullptr) {
     auto done = std::make_shared<std::promise<std::string>>();
     nodes[rank]->group->submit({.operands = {{tensor.data(), tensor.size(), {.dtype = DType::Float32}}},
+                                .inputs = std::move(inputs),
                                 .timeout = timeout,
                                 .signature = {"all_reduce of " + std::to_string(tensor.size())},
                                 .done = [done](const Error& error) { done->set_value(error ? error.text() : ""); }});

@@ -118,6 +118,56 @@ TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
   EXPECT_EQ(causeIn(second.get()), causeIn(text)) << "the first error travels to the neighbours";
 }
 
+TEST(Group, ACallWhoseInputsComeLateIsMadeAtOnceAndBeginsOnceTheyAreThere) {
+  Job job({"a", "a", "b"});
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::vector<std::vector<float>> tensors(3, std::vector<float>(50'000, 1.0F));
+  std::ranges::fill(tensors[1], 0.0F);
+  const auto inputs = std::make_shared<Arrival>(1);
+  std::vector<std::future<std::string>> done;
+  for (std::size_t r = 0; r < 3; ++r) done.push_back(job.allReduce(r, tensors[r], kLong, r == 1 ? inputs : nullptr));
+  EXPECT_EQ(job.nodes[1]->group->callsMade(), 2U);
+  for (const auto& one : done) EXPECT_EQ(one.wait_for(milliseconds(50)), std::future_status::timeout);
+  std::ranges::fill(tensors[1], 2.0F);
+  inputs->come();
+  for (auto& one : done) EXPECT_EQ(one.get(), "");
+  for (const auto& tensor : tensors) EXPECT_EQ(tensor, std::vector<float>(50'000, 4.0F));
+}
+
+TEST(Group, ADeviceThatDoesNotComeToACallIsNamedOnAllRanks) {
+  Job job({"a", "b"});
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(9, 1.0F));
+  const auto inputs = std::make_shared<Arrival>(1);
+  auto late = job.allReduce(0, tensors[0], kLong, inputs);
+  const std::string text = job.allReduce(1, tensors[1], milliseconds(300)).get();
+  EXPECT_NE(text.find("rank 0 (host-of-a) has made call 2, all_reduce of 9, and its device has not come to it"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(late.get().find("its device has not come to it"), std::string::npos);
+  inputs->come();
+}
+
+// Neither where the device fails after the call, nor where that is known when the call is made.
+TEST(Group, InputsThatNeverComeEndTheCallOnAllRanksWithTheDevicesError) {
+  for (const bool isKnown : {false, true}) {
+    Job job({"a", "b"});
+    job.joinAll();
+    allReduceEverywhere(job, 100);
+    std::vector<std::vector<float>> tensors(2, std::vector<float>(9, 1.0F));
+    const auto inputs = std::make_shared<Arrival>(1);
+    const auto fails = [&] { inputs->come(makeError(ErrorKind::System, "an illegal memory access")); };
+    auto there = job.allReduce(1, tensors[1]);
+    if (isKnown) fails();
+    auto here = job.allReduce(0, tensors[0], kLong, inputs);
+    if (!isKnown) fails();
+    for (auto* one : {&here, &there})
+      EXPECT_NE(one->get().find("rank 0 (host-of-a): an illegal memory access"), std::string::npos);
+  }
+}
+
 std::ptrdiff_t openSockets() {
   return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [](const auto& entry) {
     std::error_code gone;  // the descriptor of this very look

@@ -355,6 +355,7 @@ std::string Script::text() const {
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
       << " lanes=" << lanes << " heartbeat=" << heartbeatMs;
   if (timeoutMs > 0) out << " timeout=" << timeoutMs;
+  if (late) out << " late=1";
   if (grouped) out << " grouped=1";
   if (rounds > 0) out << " rounds=" << rounds << " shrinks=" << shrinks;
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -420,6 +421,7 @@ Script drawn(std::uint64_t seed, Kind kind) {
   if ((kind == Kind::Members || kind == Kind::Rounds) && random() % 4 == 0) drawStrangers(random, script);
   if (random() % 4 == 0) drawRefusals(random, script);
   if (kind != Kind::Rounds && random() % 2 == 0) drawForms(random, script);
+  script.late = kind != Kind::Rounds && random() % 4 == 0;
   return script;
 }
 
@@ -453,6 +455,8 @@ std::optional<Script> parsed(const std::string& text) {
       script.sites = static_cast<int>(number);
     } else if (key == "grouped") {
       script.grouped = number != 0;
+    } else if (key == "late") {
+      script.late = number != 0;
     } else if (key == "waits") {
       script.waits = number != 0;
     } else if (key == "machines") {
@@ -503,6 +507,7 @@ std::vector<Script> shortened(const Script& script) {
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });
   if (script.grouped) add([](Script& one) { one.grouped = false; });
   if (script.waits) add([](Script& one) { one.waits = false; });
+  if (script.late) add([](Script& one) { one.late = false; });
   if (script.lanes > 0) add([](Script& one) { --one.lanes; });
   if (script.heartbeatMs > 0 && script.rounds == 0) add([](Script& one) { one.heartbeatMs = 0; });
   if (script.rounds > 1) add([](Script& one) { --one.rounds; });

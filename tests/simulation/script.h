@@ -50,6 +50,7 @@ struct Script {
   std::uint64_t creditKiB = 8;
   std::uint64_t copiedKiB = 0;   // messages up to these are copied as they are sent
   bool waits = false;            // ranks wait for earlier calls before some later ones
+  bool late = false;             // inputs of some calls come after the calls
   std::uint64_t lanes = 0;       // of TCP, between two ranks; 0: simulated channels
   std::int64_t heartbeatMs = 0;  // the timeout of members of a group; 0: the engine alone
   std::int64_t timeoutMs = 0;    // of calls of members; 0: none

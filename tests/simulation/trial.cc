@@ -12,6 +12,7 @@
 #include "engine/sparse_call.h"
 #include "engine_ranks.h"
 #include "members.h"
+#include "memory.h"
 #include "plan/cost_rows.h"
 #include "rounds.h"
 
@@ -223,7 +224,26 @@ class Play {
       }
     }
     if (!cells.empty()) call.parts = std::make_shared<AllToAllCall>(std::move(cells), rank);
+    if (script_.late && !isSparse(index)) comeLater(rank, index, call);
     ranks_->submit(rank, std::move(call), index + 1);
+  }
+
+  // What the call reads is not there yet, for every third one. The values come in any order.
+  void comeLater(int rank, std::size_t index, Call& call) {
+    const std::uint64_t chance = mixed(script_.seed * 37 + static_cast<std::uint64_t>(rank) * 2003 + index);
+    if (chance % 3 != 0) return;
+    call.inputs = std::make_shared<Arrival>(1);
+    Held& held = held_[at(rank)][index];
+    auto& rows = script_.calls[index].pattern == Pattern::AllReduce ? held.to : held.from;
+    const auto values = std::make_shared<std::vector<std::vector<float>>>(rows);
+    for (auto& row : rows) std::ranges::fill(row, kUntouched);
+    const Time when = ranks_->now() + ofSeconds(static_cast<double>(chance % 2000) * 1e-6);
+    ranks_->at(when, [this, rank, index, &rows, values, inputs = call.inputs] {
+      const AmpleMemory memory;
+      for (std::size_t row = 0; row < rows.size() && !isOver_[at(rank)][index]; ++row)
+        std::ranges::copy((*values)[row], rows[row].begin());
+      inputs->come();
+    });
   }
 
   // Who has no memory has no rows.

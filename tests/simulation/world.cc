@@ -86,10 +86,13 @@ Time World::someTime(double mostSeconds) {
 
 void World::submit(int rank, Call call, std::uint64_t signature) {
   auto shared = std::make_shared<Call>(std::move(call));
-  post(rank, [shared, signature](SimulatedRank& self) {
+  post(rank, [this, rank, shared, signature](SimulatedRank& self) {
     self.core.charge(self.core.costs().callSeconds);
     if (self.error) return shared->done(self.error);
+    const std::shared_ptr<Arrival> inputs = shared->inputs;
     self.pipeline->submit(std::move(*shared), signature);
+    if (!inputs) return;
+    inputs->whenOver([this, rank](const Error&) { post(rank, [](SimulatedRank& one) { one.pipeline->resume(); }); });
   });
 }
 
