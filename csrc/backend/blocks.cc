@@ -271,9 +271,11 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
   countCall();
   const std::shared_ptr<Membership> membership = this->membership();
   const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
+  HostCopies copies = std::exchange(call.memory.copies, {});
   const auto work = c10::make_intrusive<BlocksWork>(labelOf(signature), call.operation, call.inputs,
                                                     std::move(call.memory), std::move(call.outputs), runtime);
   if (!membership) {
+    copies.await();
     moveAlone(call);
     if (call.done) call.done(Error());
     work->completeAlone();
@@ -287,6 +289,7 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
                  .root = call.root,
                  .blocks = std::move(call.blocks),
                  .parts = std::move(parts),
+                 .inputs = copies.leaveTo(membership->copyWaiters(), call.waited),
                  .scale = call.scale,
                  .timeout = call.timeout,
                  .signature = signature,

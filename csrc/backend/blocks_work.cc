@@ -8,7 +8,7 @@
 namespace fairring {
 
 const std::byte* BlocksMemory::read(const at::Tensor& tensor) {
-  return static_cast<const std::byte*>(inputs.emplace_back(bytesOf({tensor})).const_data_ptr());
+  return static_cast<const std::byte*>(inputs.emplace_back(bytesOf({tensor}, copies)).const_data_ptr());
 }
 
 std::byte* BlocksMemory::write(const at::Tensor& tensor) {

@@ -14,6 +14,7 @@ namespace fairring {
 struct BlocksMemory {
   std::vector<at::Tensor> inputs;
   std::vector<Inbox> outputs;
+  HostCopies copies;  // of the inputs: they are read once these are there
 
   // The addresses from which its elements are read, or to which they are written before Inbox::deliver(). Each throws
   // c10::Error if the tensor's memory can't be used.

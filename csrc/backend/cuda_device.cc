@@ -77,6 +77,11 @@ c10::Stream newCudaStream(int device) {
 
 Accelerator::Stream rawStream(const c10::Stream& stream) { return stream.native_handle(); }
 
+std::unique_ptr<CaptureUnheeded> captureUnheeded(const c10::Device& device) {
+  const bool mayCapture = device.is_cuda() && cudaThreadExchangeStreamCaptureMode != nullptr;
+  return mayCapture ? std::make_unique<CaptureUnheeded>() : nullptr;
+}
+
 bool isCapturing(const c10::Stream& stream) {
   if (cudaStreamIsCapturing == nullptr || stream.device_type() != c10::kCUDA) return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

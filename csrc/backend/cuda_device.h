@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/cuda_stream.h"
 #include "device/accelerator.h"
 #include "device/nccl_limits.h"
 #include "kernels/reduce.h"
@@ -37,5 +38,7 @@ c10::Stream newCudaStream(int device);
 c10::Stream callersStream(const c10::Device& device);
 Accelerator::Stream rawStream(const c10::Stream& stream);
 bool isCapturing(const c10::Stream& stream);
+// For a thread that makes calls on that device while another one may capture; null where that is nothing to it.
+std::unique_ptr<CaptureUnheeded> captureUnheeded(const c10::Device& device);
 
 }  // namespace fairring

@@ -151,6 +151,7 @@ class FairringBackend : public Fallback {
     bool waited;  // the caller waits for it at once
     // As Call has it.
     Error refused = {};
+    HostCopies copies = {};  // of the tensors, where they need them
   };
 
   // The contribution that `make` makes of tensor `index` of the call, or a substitute if it can't be made.
@@ -251,7 +252,7 @@ class FairringBackend : public Fallback {
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   using WorkRef = c10::intrusive_ptr<FairringWork>;
   WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
-  WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
+  WorkPtr reduceAll(ReducingCall call, std::vector<Reduced> all, const Tensors& outputs);
   static std::vector<std::shared_ptr<Membership>> liveMemberships();
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   std::shared_ptr<Group> groupIfMade() const;      // null likewise, and before the first use

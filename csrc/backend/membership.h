@@ -118,6 +118,7 @@ class Membership {
   std::string trace(std::size_t calls, const std::string& program = "") const;
   void writeTrace(std::size_t calls, const std::string& program) const;
   Completion& completion() { return runtime_->completion(); }
+  CopyWaiters& copyWaiters() { return runtime_->copyWaiters(); }
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
  private:

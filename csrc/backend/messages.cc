@@ -1,5 +1,5 @@
 // FairringBackend's messages between two ranks: bytes are sent and received in place if the tensors' memory is plain
-// and the host's; others are copied.
+// and the host's; others are copied. A send waits for its copy: messages to a peer go in the order of their calls.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -65,7 +65,9 @@ Fallback::WorkPtr FairringBackend::send(Tensors& tensors, int destination, int t
     return delegate<&Backend::send>(op::kSend, tensors, tensors, destination, tag);
   requireMessage(delegation(), op::kSend, tensors);
   requirePeer(op::kSend, getRank(), getSize(), destination);
-  MessageCall call{op::kSend, destination, tag, tensors.front(), {.inputs = {bytesOf(tensors)}, .outputs = {}}};
+  MessageCall call{op::kSend, destination, tag, tensors.front(), {}};
+  call.memory.read(tensors.front());
+  call.memory.copies.await();
   return runMessage(std::move(call));
 }
 
@@ -74,7 +76,8 @@ Fallback::WorkPtr FairringBackend::recv(Tensors& tensors, int source, int tag) {
     return delegate<&Backend::recv>(op::kReceive, tensors, tensors, source, tag);
   requireMessage(delegation(), op::kReceive, tensors);
   requirePeer(op::kReceive, getRank(), getSize(), source);
-  MessageCall call{op::kReceive, source, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};
+  MessageCall call{
+      op::kReceive, source, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}, .copies = {}}};
   return runMessage(std::move(call));
 }
 
@@ -83,8 +86,11 @@ Fallback::WorkPtr FairringBackend::recvAnysource(Tensors& tensors, int tag) {
     return delegate<&Backend::recvAnysource>(op::kReceiveAnySource, tensors, tensors, tag);
   requireMessage(delegation(), op::kReceiveAnySource, tensors);
   TORCH_CHECK_WITH(ValueError, getSize() > 1, op::kReceiveAnySource.verb, ": the group has no other rank");
-  MessageCall call{
-      op::kReceiveAnySource, kAnyRank, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};
+  MessageCall call{op::kReceiveAnySource,
+                   kAnyRank,
+                   tag,
+                   tensors.front(),
+                   {.inputs = {}, .outputs = {inboxFor(tensors)}, .copies = {}}};
   return runMessage(std::move(call));
 }
 

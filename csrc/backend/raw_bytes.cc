@@ -28,13 +28,13 @@ std::int64_t byteCount(const std::vector<at::Tensor>& tensors) {
   return count;
 }
 
-at::Tensor bytesOf(const std::vector<at::Tensor>& tensors) {
+at::Tensor bytesOf(const std::vector<at::Tensor>& tensors, HostCopies& copies) {
   const at::AutoDispatchBelowAutograd noGradient;
-  if (isOneRow(tensors)) return onHost(asBytes(tensors.front()));
+  if (isOneRow(tensors)) return copies.of(asBytes(tensors.front()));
   std::vector<at::Tensor> rows;
   rows.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) rows.push_back(asBytes(tensor.resolve_conj().resolve_neg().contiguous()));
-  return onHost(rows.size() == 1 ? rows.front() : at::cat(rows));
+  return copies.of(rows.size() == 1 ? rows.front() : at::cat(rows));
 }
 
 Inbox::Inbox(std::vector<at::Tensor> tensors, Rest rest) : tensors_(std::move(tensors)) {
@@ -46,7 +46,9 @@ Inbox::Inbox(std::vector<at::Tensor> tensors, Rest rest) : tensors_(std::move(te
     bytes_ = asBytes(first);
     tensors_.clear();
   } else if (rest == Rest::Stays) {
-    bytes_ = bytesOf(tensors_);
+    HostCopies copies;
+    bytes_ = bytesOf(tensors_, copies);
+    copies.await();
   } else {
     bytes_ = hostMemory({byteCount(tensors_)}, at::kByte, first.device().type());
   }

@@ -13,14 +13,15 @@
 #include <memory>
 #include <vector>
 
+#include "backend/host_copies.h"
 #include "backend/through_host.h"
 
 namespace fairring {
 
 std::int64_t byteCount(const std::vector<at::Tensor>& tensors);
 
-// All elements of all of them, in order. Throws as onHost() does.
-at::Tensor bytesOf(const std::vector<at::Tensor>& tensors);
+// All elements of all of them, in order, once these copies are there. Throws as HostCopies::of() does.
+at::Tensor bytesOf(const std::vector<at::Tensor>& tensors, HostCopies& copies);
 
 // In its scope the tensor may be written, without autograd. Inference mode alone may write an inference tensor, and the
 // tensor's user may have left it.
@@ -39,7 +40,7 @@ class Inbox {
   // The elements that the receiver leaves unwritten: there are none, or they keep their values.
   enum class Rest : std::uint8_t { None, Stays };
 
-  // All are on one device. Throws c10::Error if elements of a tensor share memory, and as onHost() does.
+  // All are on one device. Throws c10::Error if elements of a tensor share memory, and as HostCopies::of() does.
   explicit Inbox(std::vector<at::Tensor> tensors, Rest rest = Rest::None);
 
   const at::Tensor& bytes() const { return bytes_; }

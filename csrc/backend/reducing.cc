@@ -74,7 +74,8 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
   const c10d::ReduceOp::RedOpType kind = how;
   TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG, verb,
                    " knows SUM and AVG alone");
-  Reduced one = Reduced::inPlace(tensor);
+  HostCopies copies;  // of none: the tensor is on the CPU
+  Reduced one = Reduced::inPlace(tensor, copies);
   one.residual = residual;
   const Common common{.tensors = {tensor}, .reduction = kind, .siteFormat = known};
   return ours->reduceAll({op::kAllReduce, common, how, ours->limitOf(c10d::kUnsetTimeout), false}, {std::move(one)},
@@ -84,8 +85,9 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
 // An all-reduce of one byte, which ends on no rank before all have made it.
 Fallback::WorkPtr FairringBackend::barrier(const c10d::BarrierOptions& options) {
   if (options.device && options.device->is_cuda() && delegation().hasStock()) return delegateBarrier(options);
-  return reduceAll({op::kBarrier, {}, c10d::ReduceOp::SUM, limitOf(options.timeout), !options.asyncOp},
-                   {Reduced::inPlace(at::zeros({1}, at::kByte))}, {});
+  ReducingCall call{op::kBarrier, {}, c10d::ReduceOp::SUM, limitOf(options.timeout), !options.asyncOp};
+  std::vector<Reduced> one{Reduced::inPlace(at::zeros({1}, at::kByte), call.copies)};
+  return reduceAll(std::move(call), std::move(one), {});
 }
 
 Reduced FairringBackend::reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like,
@@ -110,13 +112,13 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
   ReducingCall call{operation, std::move(common), options.reduceOp, limitOf(options.timeout), !options.asyncOp};
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
-    all.push_back(reducedOrRefused(call, i, tensor, tensor.numel(), [&tensor] { return Reduced::inPlace(tensor); }));
+    all.push_back(
+        reducedOrRefused(call, i, tensor, tensor.numel(), [&] { return Reduced::inPlace(tensor, call.copies); }));
   }
-  return reduceAll(call, std::move(all), tensors);
+  return reduceAll(std::move(call), std::move(all), tensors);
 }
 
-Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vector<Reduced> all,
-                                             const Tensors& outputs) {
+Fallback::WorkPtr FairringBackend::reduceAll(ReducingCall call, std::vector<Reduced> all, const Tensors& outputs) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
   std::vector<Contribution> contributions;
@@ -129,6 +131,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   const auto work =
       c10::make_intrusive<FairringWork>(labelOf(signature), call.operation, outputs, std::move(all), outputs, runtime);
   if (!membership) {
+    call.copies.await();
     for (std::size_t i = 0; i < contributions.size(); ++i) contributeAlone(work->reduced(i).buffer, contributions[i]);
     work->completeAlone();
     coalescing().add(WorkPtr(work));
@@ -136,6 +139,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   }
   return submit(*membership, work,
                 {.operands = operandsOf(*work, contributions),
+                 .inputs = call.copies.leaveTo(membership->copyWaiters(), call.waited),
                  .scale = scaleOf(contributions),
                  .siteFormat = call.common.siteFormat,
                  .residual = residualOf(work->reduced(0)),

@@ -1,5 +1,5 @@
 // The runtime that all groups of a process share: the loop's thread, the heartbeats' thread, the listener, the
-// completion thread.
+// completion thread, the threads that wait for copies from devices.
 // Made with the first group, ended with the last. The listener has the addresses and ports of the first group; later
 // groups use the same one. Not released on its own threads (torch's tables hold every group until it is destroyed, on
 // one of the user's threads).
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/completion.h"
+#include "backend/copy_waiters.h"
 #include "base/loop_thread.h"
 #include "group/group.h"
 #include "transport/acceptor.h"
@@ -29,6 +30,7 @@ class Runtime {
   Runtime(Interfaces interfaces, ListenPorts ports);
 
   Completion& completion() { return completion_; }
+  CopyWaiters& copyWaiters() { return copyWaiters_; }
   Threads threads() { return {loop_, vitals_}; }
   Acceptor& acceptor() { return acceptor_; }
   const Interfaces& interfaces() const { return interfaces_; }  // of the first group
@@ -39,6 +41,7 @@ class Runtime {
   LoopThread loop_;
   const Interfaces interfaces_;
   Acceptor acceptor_;
+  CopyWaiters copyWaiters_;  // last made, first ended: what it tells goes to the loop
 };
 
 }  // namespace fairring

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "backend/cuda_device.h"
-#include "backend/gil.h"
 
 namespace fairring {
 namespace {
@@ -33,13 +31,6 @@ c10::Allocator* pinnedOr(c10::Allocator* plain, c10::DeviceType device) {
   return known[device] = allocator;
 }
 
-// A graph would replay the copies without the call between them.
-c10::Stream uncaptured(const c10::Stream& callers) {
-  TORCH_CHECK_WITH(ValueError, !isCapturing(callers), "a CUDA graph can't capture calls that go through the host's ",
-                   "memory, as those of this group on ", callers.device(), " do: make them outside of the capture");
-  return callers;
-}
-
 }  // namespace
 
 CopyStreams CopyStreams::of(const c10::Device& device) {
@@ -54,21 +45,21 @@ CopyStreams CopyStreams::of(const c10::Device& device) {
   return made.emplace(key, streams).first->second;
 }
 
+bool pinsMemoryFor(c10::DeviceType device) {
+  c10::Allocator* const plain = c10::GetCPUAllocator();
+  return pinnedOr(plain, device) != plain;
+}
+
 at::Tensor hostMemory(at::IntArrayRef sizes, at::ScalarType dtype, c10::DeviceType device) {
   c10::Allocator* const plain = c10::GetCPUAllocator();
   c10::Allocator* const allocator = device == at::kCPU ? plain : pinnedOr(plain, device);
   return at::detail::empty_generic(sizes, allocator, c10::DispatchKeySet(c10::DispatchKey::CPU), dtype, std::nullopt);
 }
 
-at::Tensor onHost(const at::Tensor& tensor) {
-  if (tensor.is_cpu()) return tensor;
-  const GilReleased withoutLock;
-  const at::AutoDispatchBelowAutograd noGradient;
-  const c10::Stream callers = uncaptured(callersStream(tensor.device()));
-  const at::Tensor copy = hostMemory(tensor.sizes(), tensor.scalar_type(), tensor.device().type());
-  copy.copy_(tensor, /*non_blocking=*/true);
-  callers.synchronize();
-  return copy;
+c10::Stream uncaptured(const c10::Stream& callers) {
+  TORCH_CHECK_WITH(ValueError, !isCapturing(callers), "a CUDA graph can't capture calls that go through the host's ",
+                   "memory, as those of this group on ", callers.device(), " do: make them outside of the capture");
+  return callers;
 }
 
 std::vector<c10::Device> devicesOf(const std::vector<at::Tensor>& tensors) {
@@ -96,6 +87,7 @@ WayBack::WayBack(const c10::Device& device) : out_(CopyStreams::of(device).out),
 }
 
 void WayBack::copy(const std::function<void()>& copies) const {
+  const std::unique_ptr<CaptureUnheeded> unheeded = captureUnheeded(out_.device());
   const c10::StreamGuard onIt(out_);
   called_.block(out_);
   copies();

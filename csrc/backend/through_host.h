@@ -1,10 +1,9 @@
 // Tensors of a device that no stock backend of the group serves: their calls are carried out on copies in the host's
 // memory, which torch's own streams and events of that device order, whatever device it is. Any thread.
 //
-// To the host: the caller waits until its stream has come to the call and the copy is there. So the call takes its
-// place in the order of calls at once, and nothing that comes after it can hold it up. Back: on a stream of our own,
-// behind all that the caller's stream had enqueued when the call was made. Whoever copies waits until the copies are
-// there, before the call is complete: then any stream may read its results.
+// To the host: host_copies.h. Back: on a stream of our own, behind all that the caller's stream had enqueued when the
+// call was made. Whoever copies waits until the copies are there, before the call is complete: then any stream may read
+// its results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,10 +25,11 @@ struct CopyStreams {
 };
 
 // Memory of the host for tensors of that device: pinned, where the device's torch can do that.
+bool pinsMemoryFor(c10::DeviceType device);
 at::Tensor hostMemory(at::IntArrayRef sizes, at::ScalarType dtype, c10::DeviceType device);
-// The elements as they are on the caller's stream, which the host waits for; the tensor itself if it is on the CPU.
-// Throws c10::Error where a graph captures that stream.
-at::Tensor onHost(const at::Tensor& tensor);
+// Returns that stream. Throws c10::Error where a graph captures it: the graph would replay copies without the call
+// between them.
+c10::Stream uncaptured(const c10::Stream& callers);
 
 // The devices of these tensors, each once, without the CPU.
 std::vector<c10::Device> devicesOf(const std::vector<at::Tensor>& tensors);
@@ -38,7 +38,7 @@ std::vector<c10::Stream> outStreamsOf(const std::vector<c10::Device>& devices);
 
 class WayBack {
  public:
-  // Null for a tensor of the CPU. Throws as onHost() does.
+  // Null for a tensor of the CPU. Throws as uncaptured() does.
   static std::shared_ptr<const WayBack> of(const at::Tensor& tensor);
   explicit WayBack(const c10::Device& device);
 

@@ -20,11 +20,11 @@ void requireDistinctElements(const at::Tensor& result) { at::assert_no_internal_
 
 }  // namespace
 
-Reduced Reduced::inPlace(const at::Tensor& tensor) {
+Reduced Reduced::inPlace(const at::Tensor& tensor, HostCopies& copies) {
   const at::AutoDispatchBelowAutograd noGradient;
   requireDistinctElements(tensor);
   const bool isPlain = !tensor.is_conj() && !tensor.is_neg() && tensor.is_contiguous();
-  const at::Tensor buffer = onHost(isPlain ? tensor : plain(tensor).contiguous());
+  const at::Tensor buffer = copies.of(isPlain ? tensor : plain(tensor).contiguous());
   return {.buffer = buffer, .result = tensor, .back = WayBack::of(tensor)};
 }
 

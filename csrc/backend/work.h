@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/completion.h"
+#include "backend/host_copies.h"
 #include "backend/runtime.h"
 #include "backend/through_host.h"
 #include "backend/tracked_work.h"
@@ -28,8 +29,8 @@ struct Reduced {
   std::shared_ptr<const WayBack> back = nullptr;  // to the result, if that is on a device
   at::Tensor residual = {};                       // as Call has it; undefined where it has none
 
-  // An all-reduce: the tensor itself if it is contiguous and on the CPU.
-  static Reduced inPlace(const at::Tensor& tensor);
+  // An all-reduce: the tensor itself if it is contiguous and on the CPU; or a buffer that these copies fill.
+  static Reduced inPlace(const at::Tensor& tensor, HostCopies& copies);
   // A substitute for that many elements with which this rank can't take part: of that dtype, without memory.
   static Reduced refused(const at::Tensor& like, std::int64_t elements);
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import os
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -200,6 +203,67 @@ def _in_stream_order(rank: int) -> None:
 
 def test_calls_keep_the_order_of_streams(four: Ranks) -> None:
     four.run(_in_stream_order)
+
+
+@contextlib.contextmanager
+def _standing_still() -> Iterator[Callable[[], None]]:
+    """In a stream that goes on once the function is called."""
+    gate = threading.Event()
+    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(100) and None)
+    launch = ctypes.CDLL("libcudart.so.13").cudaLaunchHostFunc
+    stream = torch.cuda.Stream()
+    try:
+        with torch.cuda.stream(stream):
+            assert launch(ctypes.c_void_p(stream.cuda_stream), wait, None) == 0
+            yield gate.set
+    finally:
+        gate.set()
+        stream.synchronize()
+
+
+def _before_its_data(rank: int) -> None:
+    """Calls return, and those of another stream and group go on, while this stream has yet to come to the first."""
+    elements = 50_000
+    other, second = torch.cuda.Stream(), dist.new_group()
+    tensor, part, free = (torch.empty(elements, device="cuda") for _ in range(3))
+    given, gathered, exchanged = (torch.empty(4 * elements, device="cuda") for _ in range(3))
+
+    def step(go: Callable[[], None]) -> None:
+        tensor.fill_(rank + 1)
+        given.fill_(rank)
+        works: list[Any] = [
+            dist.all_reduce(tensor, async_op=True),
+            dist.all_gather_into_tensor(gathered, given[:elements], async_op=True),
+            dist.reduce_scatter_tensor(part, given, async_op=True),
+            dist.all_to_all_single(exchanged, given, async_op=True),
+        ]
+        with torch.cuda.stream(other):
+            for _ in range(3):
+                free.fill_(1)
+                dist.all_reduce(free, group=second)
+                assert free.aminmax().max == 4
+        assert go is nothing or not any(work.is_completed() for work in works)
+        dist.barrier(group=second)
+        go()
+        for work in works:
+            work.wait()
+        assert [tensor.aminmax().max, part.aminmax().max] == [10, 6]
+        for whole in (gathered, exchanged):
+            assert whole.reshape(4, -1).aminmax(dim=1).min.tolist() == [0, 1, 2, 3]
+
+    nothing = int
+    step(nothing)
+    # An allocation may wait for all that the device has to do. So the host's memory is there before, in torch's cache.
+    _cached = [torch.empty(size, pin_memory=True) for size in (elements, 4 * elements) for _ in range(12)]
+    del _cached
+    for late in ({0, 1, 2, 3}, {0}):
+        with _standing_still() if rank in late else contextlib.nullcontext(nothing) as go:
+            step(go)
+    dist.destroy_process_group(second)
+
+
+def test_a_call_returns_before_its_stream_has_come_to_it(four: Ranks) -> None:
+    four.run(_before_its_data)
 
 
 def _any_holds(memory: bool) -> bool:

@@ -1,0 +1,144 @@
+#include "backend/copy_waiters.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "backend/completion.h"
+#include "backend/cuda_device.h"
+
+namespace fairring {
+namespace {
+
+// Any call on a device may throw an error of an earlier one.
+template <class Awaited>
+Error waitFor(const Awaited& awaited, const c10::Device& device) {
+  const auto failed = [&device](const char* why) {
+    return makeError(ErrorKind::System, "the inputs of a call can't be copied from ", device.str(), ": ", why);
+  };
+  try {
+    const c10::DeviceGuard onIt(device);
+    const std::unique_ptr<CaptureUnheeded> unheeded = captureUnheeded(device);
+    awaited.synchronize();
+    return {};
+  } catch (const c10::Error& error) {
+    return failed(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return failed(error.what());
+  }
+}
+
+}  // namespace
+
+struct CopyWaiters::Copies {
+  c10::Event made;
+  std::vector<at::Tensor> tensors;
+  std::shared_ptr<Arrival> arrival;
+};
+
+class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
+ public:
+  void add(const c10::Stream& stream, Copies copies) {
+    const std::lock_guard lock(mutex_);
+    const Key key(stream.device(), stream.id());
+    const auto known = streams_.find(key);
+    if (known != streams_.end()) return known->second.push_back(std::move(copies));
+    if (idle_ <= ready_.size()) startThread();
+    ready_.push_back(key);
+    try {
+      streams_[key].push_back(std::move(copies));
+    } catch (const std::exception&) {
+      ready_.pop_back();
+      streams_.erase(key);
+      throw;
+    }
+    changed_.notify_one();
+  }
+
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    isStopped_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Key {
+    Key(const c10::Device& onDevice, c10::StreamId stream) : device(onDevice), id(stream) {}
+    bool operator<(const Key& other) const { return order() < other.order(); }
+    std::tuple<c10::DeviceType, c10::DeviceIndex, c10::StreamId> order() const {
+      return {device.type(), device.index(), id};
+    }
+
+    c10::Device device;
+    c10::StreamId id;
+  };
+
+  void startThread() {
+    std::thread([self = shared_from_this()] { self->serve(); }).detach();
+    ++idle_;
+  }
+
+  void serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return isStopped_ || !ready_.empty(); });
+      if (isStopped_) return;
+      const Key key = ready_.front();
+      ready_.pop_front();
+      --idle_;
+      serve(key, lock);
+      ++idle_;
+    }
+  }
+
+  // Arrivals are told with the lock held: so whoever has stopped this is told nothing any more.
+  void serve(const Key& key, std::unique_lock<std::mutex>& lock) {
+    for (std::deque<Copies>& those = streams_[key]; !those.empty();) {
+      std::optional<Copies> copies = std::move(those.front());
+      those.pop_front();
+      lock.unlock();
+      const Error error = waitFor(copies->made, key.device);
+      const std::shared_ptr<Arrival> arrival = copies->arrival;
+      // Dropping tensors may take Python's lock.
+      copies.reset();
+      lock.lock();
+      if (!isStopped_) orLogged("telling a call of its inputs", [&] { arrival->come(error); });
+    }
+    streams_.erase(key);
+  }
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::map<Key, std::deque<Copies>> streams_;  // those that a thread serves, or will
+  std::deque<Key> ready_;                      // those that none serves yet
+  std::size_t idle_ = 0;                       // threads
+  bool isStopped_ = false;
+};
+
+CopyWaiters::CopyWaiters() : shared_(std::make_shared<Shared>()) {}
+
+CopyWaiters::~CopyWaiters() { shared_->stop(); }
+
+Error CopyWaiters::waitHere(const c10::Stream& stream) { return waitFor(stream, stream.device()); }
+
+void CopyWaiters::wait(const c10::Stream& stream, std::vector<at::Tensor> tensors,
+                       const std::shared_ptr<Arrival>& arrival) {
+  try {
+    c10::Event made(stream.device_type());
+    made.record(stream);
+    shared_->add(stream, {std::move(made), std::move(tensors), arrival});
+  } catch (const std::exception&) {
+    arrival->come(waitHere(stream));
+  }
+}
+
+}  // namespace fairring
