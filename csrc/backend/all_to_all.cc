@@ -37,7 +37,7 @@ Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor&
   requireSameDTypes(verb, {output}, {input});
   const std::vector<std::uint64_t> toBytes = splitInBytes(outputSizes, output, getSize());
   const std::vector<std::uint64_t> fromBytes = splitInBytes(inputSizes, input, getSize());
-  BlocksCall call = exchangeCall(op::kAllToAllSingle, {input}, {output}, options);
+  HostCall call = exchangeCall(op::kAllToAllSingle, {input}, {output}, options);
   call.inputs = {&input, 1};
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank)
     call.cells[rank] = {.fromBytes = fromBytes[rank], .toBytes = toBytes[rank]};
@@ -61,7 +61,7 @@ Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, c
   requireCount(verb, "outputs", outputs.size(), static_cast<std::size_t>(getSize()));
   requireCount(verb, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
   requireSameDTypes(verb, outputs, inputs);
-  BlocksCall call = exchangeCall(op::kAllToAll, inputs, outputs, options);
+  HostCall call = exchangeCall(op::kAllToAll, inputs, outputs, options);
   call.inputs = inputs;
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank)
     call.cells[rank] = {.fromBytes = inputs[rank].nbytes(), .toBytes = outputs[rank].nbytes()};
@@ -74,9 +74,9 @@ Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, c
   return runExchange(std::move(call));
 }
 
-FairringBackend::BlocksCall FairringBackend::exchangeCall(const Operation& operation, const Tensors& inputs,
-                                                          const Tensors& outputs,
-                                                          const c10d::AllToAllOptions& options) const {
+FairringBackend::HostCall FairringBackend::exchangeCall(const Operation& operation, const Tensors& inputs,
+                                                        const Tensors& outputs,
+                                                        const c10d::AllToAllOptions& options) const {
   return {.operation = operation,
           .common = {.tensors = inputs, .dtypesOnly = true},
           .timeout = limitOf(options.timeout),
@@ -86,11 +86,11 @@ FairringBackend::BlocksCall FairringBackend::exchangeCall(const Operation& opera
           .cells = std::vector<CellPair>(static_cast<std::size_t>(getSize()))};
 }
 
-Fallback::WorkPtr FairringBackend::runExchange(BlocksCall call) {
+Fallback::WorkPtr FairringBackend::runExchange(HostCall call) {
   const CellPair& own = call.cells[static_cast<std::size_t>(getRank())];
   TORCH_CHECK_WITH(ValueError, own.toBytes == own.fromBytes, "rank ", getRank(), " has ", own.fromBytes,
                    " B for itself and room for ", own.toBytes, " B of its own: they must be the same");
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 }  // namespace fairring

@@ -3,13 +3,10 @@
 //
 // The engine reads inputs and writes outputs in place if their memory is plain; others are copied. All tensors of a
 // call are one call of the engine's and share slices.
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "backend/delegation.h"
 #include "backend/fairring_backend.h"
-#include "backend/gil.h"
 #include "backend/tensor_checks.h"
 
 namespace fairring {
@@ -30,7 +27,7 @@ void requireFit(const Delegation& delegation, const Operation& operation, const 
 }
 
 // The addresses of blocks that are tensors of their own, or lie end to end in one tensor.
-std::vector<const std::byte*> partsOf(const Tensors& whole, std::uint64_t partBytes, int ranks, BlocksMemory& memory) {
+std::vector<const std::byte*> partsOf(const Tensors& whole, std::uint64_t partBytes, int ranks, CallMemory& memory) {
   std::vector<const std::byte*> parts;
   for (const at::Tensor& tensor : whole) parts.push_back(memory.read(tensor));
   for (int rank = 1; whole.size() == 1 && rank < ranks; ++rank) parts.push_back(parts.back() + partBytes);
@@ -83,13 +80,13 @@ Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outp
 Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, const Tensors& outputs,
                                                    const TensorLists& inputs,
                                                    const c10d::ReduceScatterOptions& options) {
-  BlocksCall call{.operation = operation,
-                  .common = {.reduction = options.reduceOp},
-                  .timeout = limitOf(options.timeout),
-                  .waited = !options.asyncOp,
-                  .outputs = {outputs},
-                  .pattern = Pattern::ReduceScatter,
-                  .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
+  HostCall call{.operation = operation,
+                .common = {.reduction = options.reduceOp},
+                .timeout = limitOf(options.timeout),
+                .waited = !options.asyncOp,
+                .outputs = {outputs},
+                .pattern = Pattern::ReduceScatter,
+                .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
   std::vector<Contribution> contributions;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Tensors& parts = inputs[i];
@@ -115,7 +112,7 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
       for (std::size_t rank = 0; rank < parts.size(); ++rank) call.blocks[rank][i].from = parts[rank];
     });
   }
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -164,13 +161,13 @@ Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, con
   requireSameDTypes(operation.verb, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     requireElements(operation.verb, outputs[i].numel(), inputs[i].numel() * getSize());
-  BlocksCall call = gatherCall(operation, outputs, {outputs}, options);
+  HostCall call = gatherCall(operation, outputs, {outputs}, options);
   call.inputs = inputs;
   standInRows(call, outputs, inputs);
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
-void FairringBackend::standInRows(BlocksCall& call, const Tensors& outputs, const Tensors& inputs) const {
+void FairringBackend::standInRows(HostCall& call, const Tensors& outputs, const Tensors& inputs) const {
   for (const at::Tensor& input : inputs) {
     for (std::vector<Block>& blocks : call.blocks) blocks.push_back(bytesBlock(input));
   }
@@ -187,7 +184,7 @@ void FairringBackend::standInRows(BlocksCall& call, const Tensors& outputs, cons
 }
 
 Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const TensorLists& rows,
-                                              const Tensors& inputs, BlocksCall call) {
+                                              const Tensors& inputs, HostCall call) {
   call.inputs = inputs;
   delegation().requireDense(operation.verb, inputs);
   requireCount(operation.verb, "outputs, one for each rank", rows.size(), static_cast<std::size_t>(getSize()));
@@ -205,12 +202,12 @@ Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const 
       readFrom(call, i, inputs[i]);
     });
   }
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
-FairringBackend::BlocksCall FairringBackend::gatherCall(const Operation& operation, const Tensors& common,
-                                                        TensorLists outputs,
-                                                        const c10d::AllgatherOptions& options) const {
+FairringBackend::HostCall FairringBackend::gatherCall(const Operation& operation, const Tensors& common,
+                                                      TensorLists outputs,
+                                                      const c10d::AllgatherOptions& options) const {
   return {.operation = operation,
           .common = {.tensors = common},
           .timeout = limitOf(options.timeout),
@@ -218,84 +215,6 @@ FairringBackend::BlocksCall FairringBackend::gatherCall(const Operation& operati
           .outputs = std::move(outputs),
           .pattern = Pattern::AllGather,
           .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
-}
-
-Contribution FairringBackend::contributionTo(const Operation& operation, const c10d::ReduceOp& op,
-                                             const at::Tensor& tensor) const {
-  return withTorchsErrors([&] { return contributionOf(operation.verb, op, tensor.scalar_type(), getSize()); });
-}
-
-void FairringBackend::readFrom(BlocksCall& call, std::size_t index, const at::Tensor& input) const {
-  call.blocks[static_cast<std::size_t>(getRank())][index].from = call.memory.read(input);
-}
-
-// If a tensor's memory can't be used, the call is made all the same, with arbitrary bytes of staging in its place: so
-// the peers learn of it, and other tensors and calls go on.
-void FairringBackend::orRefused(BlocksCall& call, std::size_t index, const std::function<void()>& takeMemory) const {
-  try {
-    takeMemory();
-  } catch (const c10::Error& error) {
-    if (getSize() == 1) throw;
-    call.refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ",
-                             call.cells.empty() ? call.blocks.front().size() : call.cells.size(), " in ",
-                             call.operation.verb, ": ", error.what_without_backtrace())
-                       .about({getRank()});
-    for (std::vector<Block>& blocks : call.blocks) {
-      blocks[index].from = nullptr;
-      blocks[index].to = nullptr;
-    }
-    for (CellPair& pair : call.cells) {
-      pair.from = nullptr;
-      pair.to = nullptr;
-    }
-  }
-}
-
-// A group of one rank: this rank's contribution is the result.
-void FairringBackend::moveAlone(const BlocksCall& call) {
-  for (const CellPair& pair : call.cells) std::memcpy(pair.to, pair.from, pair.fromBytes);
-  if (call.blocks.empty()) return;
-  for (const Block& block : call.blocks.front()) {
-    if (block.to == nullptr) continue;  // a broadcast
-    const Input input{block.from, isFloat(block.reduction.dtype) ? call.scale : 1.0};
-    fairring::reduce(block.reduction, block.to, {&input, 1}, block.elements);
-  }
-}
-
-Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
-  TORCH_CHECK_WITH(ValueError, !call.common.tensors.empty(), "rank ", getRank(), ": ", call.operation.verb,
-                   " without tensors");
-  const GilReleased withoutLock;
-  refuseUnlessUsable();
-  const Signature signature = signatureOf(call.operation, call.common);
-  countCall();
-  const std::shared_ptr<Membership> membership = this->membership();
-  const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
-  HostCopies copies = std::exchange(call.memory.copies, {});
-  const auto work = c10::make_intrusive<BlocksWork>(labelOf(signature), call.operation, call.inputs,
-                                                    std::move(call.memory), std::move(call.outputs), runtime);
-  if (!membership) {
-    copies.await();
-    moveAlone(call);
-    if (call.done) call.done(Error());
-    work->completeAlone();
-    coalescing().add(WorkPtr(work));
-    return work;
-  }
-  std::shared_ptr<CallInParts> parts;
-  if (!call.cells.empty()) parts = std::make_shared<AllToAllCall>(std::move(call.cells), getRank());
-  return submit(*membership, work,
-                {.pattern = call.pattern,
-                 .root = call.root,
-                 .blocks = std::move(call.blocks),
-                 .parts = std::move(parts),
-                 .inputs = copies.leaveTo(membership->copyWaiters(), call.waited),
-                 .scale = call.scale,
-                 .timeout = call.timeout,
-                 .signature = signature,
-                 .refused = call.refused,
-                 .done = std::move(call.done)},
-                call.waited);
 }
 
 }  // namespace fairring

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "backend/call_memory.h"
 #include "backend/fairring_backend.h"
 #include "backend/reduction.h"
 
@@ -12,10 +13,6 @@ namespace fairring {
 namespace {
 
 using Tensors = Fallback::Tensors;
-
-bool isPlain(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
 
 // False for tensors that NCCL would refuse: the call then goes to NCCL, whose error says why.
 bool standInBlocks(const Tensors& wholes, const Tensors& parts, int ranks) {

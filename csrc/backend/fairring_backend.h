@@ -21,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend/blocks_work.h"
 #include "backend/fallback.h"
 #include "backend/membership.h"
 #include "backend/reconfigurer.h"
@@ -143,22 +142,7 @@ class FairringBackend : public Fallback {
   StockNccl::Met meet() override;
 
  private:
-  struct ReducingCall {
-    const Operation& operation;
-    Common common;  // its tensors are reduced
-    c10d::ReduceOp reduction;
-    std::chrono::milliseconds timeout;
-    bool waited;  // the caller waits for it at once
-    // As Call has it.
-    Error refused = {};
-    HostCopies copies = {};  // of the tensors, where they need them
-  };
-
-  // The contribution that `make` makes of tensor `index` of the call, or a substitute if it can't be made.
-  Reduced reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like, std::int64_t elements,
-                           const std::function<Reduced()>& make) const;
-  WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
-  struct BlocksCall {  // of every pattern but the all-reduce's (blocks.cc, rooted.cc, all_to_all.cc)
+  struct HostCall {  // on tensors of the host, or on copies there (host_calls.cc)
     const Operation& operation;
     Common common;
     std::chrono::milliseconds timeout;
@@ -166,9 +150,12 @@ class FairringBackend : public Fallback {
     TensorLists outputs;  // as the future has them
     Pattern pattern;
     int root = -1;
-    std::vector<CellPair> cells = {};
+    // As Call has them.
+    std::vector<Operand> operands = {};
     BlockRows blocks = {};
-    BlocksMemory memory = {};
+    std::vector<CellPair> cells = {};  // of an all-to-all
+    float* residual = nullptr;
+    CallMemory memory = {};
     // The caller's, for the profiler.
     std::span<const at::Tensor> inputs = {};
     double scale = 1.0;
@@ -176,34 +163,38 @@ class FairringBackend : public Fallback {
     Error refused = {};
     std::function<void(const Error&)> done = {};  // on the loop or the caller's thread, before any waiter is woken
   };
+  WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
+  // Without the operands' memory.
+  HostCall reducingCall(const Operation& operation, const Tensors& tensors, const c10d::ReduceOp& reduction,
+                        std::chrono::milliseconds timeout, bool waited) const;
   // inputs[i]: reduced into output i, whole, or in a part for each rank.
   WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const TensorLists& inputs,
                           const c10d::ReduceScatterOptions& options);
   // Each input, and each rank's like it, in rows of the output of its number.
-  void standInRows(BlocksCall& call, const Tensors& outputs, const Tensors& inputs) const;
+  void standInRows(HostCall& call, const Tensors& outputs, const Tensors& inputs) const;
   WorkPtr gatherStacked(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
                         const c10d::AllgatherOptions& options);
   // rows[r]: the place of the data from rank r, a tensor for each input.
-  WorkPtr gatherRows(const Operation& operation, const TensorLists& rows, const Tensors& inputs, BlocksCall call);
-  BlocksCall gatherCall(const Operation& operation, const Tensors& common, TensorLists outputs,
-                        const c10d::AllgatherOptions& options) const;
+  WorkPtr gatherRows(const Operation& operation, const TensorLists& rows, const Tensors& inputs, HostCall call);
+  HostCall gatherCall(const Operation& operation, const Tensors& common, TensorLists outputs,
+                      const c10d::AllgatherOptions& options) const;
   // common: the one tensor of this rank that is alike on all ranks.
-  BlocksCall rootedCall(const Operation& operation, Pattern pattern, std::int64_t root, const Tensors& common,
-                        std::chrono::milliseconds timeout, bool async) const;
+  HostCall rootedCall(const Operation& operation, Pattern pattern, std::int64_t root, const Tensors& common,
+                      std::chrono::milliseconds timeout, bool async) const;
   Contribution contributionTo(const Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
-  BlocksCall exchangeCall(const Operation& operation, const Tensors& inputs, const Tensors& outputs,
-                          const c10d::AllToAllOptions& options) const;
-  WorkPtr runExchange(BlocksCall call);
-  void readFrom(BlocksCall& call, std::size_t index, const at::Tensor& input) const;
-  void orRefused(BlocksCall& call, std::size_t index, const std::function<void()>& takeMemory) const;
-  WorkPtr runBlocks(BlocksCall call);
-  static void moveAlone(const BlocksCall& call);
+  HostCall exchangeCall(const Operation& operation, const Tensors& inputs, const Tensors& outputs,
+                        const c10d::AllToAllOptions& options) const;
+  WorkPtr runExchange(HostCall call);
+  void readFrom(HostCall& call, std::size_t index, const at::Tensor& input) const;
+  void orRefused(HostCall& call, std::size_t index, const std::function<void()>& takeMemory) const;
+  WorkPtr runOnHost(HostCall call);
+  static void moveAlone(const HostCall& call);
   struct MessageCall {  // messages.cc
     const Operation& operation;
     int peer;  // -1: any rank
     int tag;
     at::Tensor tensor;
-    BlocksMemory memory;
+    CallMemory memory;
   };
   WorkPtr runMessage(MessageCall call);
   // Null if NCCL carries out all of it, or the tensors are not on a device.
@@ -252,7 +243,6 @@ class FairringBackend : public Fallback {
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   using WorkRef = c10::intrusive_ptr<FairringWork>;
   WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
-  WorkPtr reduceAll(ReducingCall call, std::vector<Reduced> all, const Tensors& outputs);
   static std::vector<std::shared_ptr<Membership>> liveMemberships();
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   std::shared_ptr<Group> groupIfMade() const;      // null likewise, and before the first use

@@ -21,9 +21,9 @@ class Waiter {
 
 }  // namespace
 
-MessageWork::MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
+MessageWork::MessageWork(WorkLabel label, const Operation& operation, CallMemory memory, const at::Tensor& tensor,
                          std::weak_ptr<Runtime> runtime, Patience patience)
-    : BlocksWork(std::move(label), operation, {&tensor, 1}, std::move(memory), {{tensor}}, std::move(runtime)),
+    : FairringWork(std::move(label), operation, {&tensor, 1}, std::move(memory), {{tensor}}, std::move(runtime)),
       patience_(std::move(patience)) {}
 
 void MessageWork::onDone(c10::intrusive_ptr<MessageWork> work, const Error& error, int from, Completion& completion) {
@@ -37,7 +37,7 @@ bool MessageWork::wait(std::chrono::milliseconds timeout) {
   const bool isLimited = timeout > kNoTimeout || patience_.limit.count() <= 0;
   if (!isLimited && !endsWithin(patience_.limit))
     patience_.expire([progress = progress_] { return progress->isUnderWay.load(); });
-  return BlocksWork::wait(timeout);
+  return FairringWork::wait(timeout);
 }
 
 int MessageWork::sourceRank() const {

@@ -7,12 +7,12 @@
 #include <functional>
 #include <memory>
 
-#include "backend/blocks_work.h"
+#include "backend/work.h"
 #include "exchange/point_to_point.h"
 
 namespace fairring {
 
-class MessageWork final : public BlocksWork {
+class MessageWork final : public FairringWork {
  public:
   // Ends the group if the call is still under way.
   using Expire = std::function<void(std::function<bool()> isUnderWay)>;
@@ -21,7 +21,7 @@ class MessageWork final : public BlocksWork {
     Expire expire;
   };
 
-  MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
+  MessageWork(WorkLabel label, const Operation& operation, CallMemory memory, const at::Tensor& tensor,
               std::weak_ptr<Runtime> runtime, Patience patience);
 
   // Does the work of FairringWork::onDone after its own. from: the sender, for a receive.
@@ -29,7 +29,7 @@ class MessageWork final : public BlocksWork {
 
   MessageWaiters waiters() const { return {progress_, &progress_->waiters}; }
   const at::Tensor& sent() const { return memory().inputs.front(); }
-  const at::Tensor& received() const { return memory().outputs.front().bytes(); }
+  const at::Tensor& received() const { return memory().outputs.front().memory(); }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   int sourceRank() const override;

@@ -29,9 +29,6 @@ void requirePeer(const Operation& operation, int rank, int size, int peer) {
                    " and rank ", peer, ": the other one must be another of the group's ", size, " ranks");
 }
 
-// A message may be shorter than its receive.
-Inbox inboxFor(const Tensors& tensors) { return Inbox(tensors, Inbox::Rest::Stays); }
-
 using WorkRef = c10::intrusive_ptr<MessageWork>;
 
 // The engine has the bytes for as long as it has the work.
@@ -67,7 +64,6 @@ Fallback::WorkPtr FairringBackend::send(Tensors& tensors, int destination, int t
   requirePeer(op::kSend, getRank(), getSize(), destination);
   MessageCall call{op::kSend, destination, tag, tensors.front(), {}};
   call.memory.read(tensors.front());
-  call.memory.copies.await();
   return runMessage(std::move(call));
 }
 
@@ -76,8 +72,9 @@ Fallback::WorkPtr FairringBackend::recv(Tensors& tensors, int source, int tag) {
     return delegate<&Backend::recv>(op::kReceive, tensors, tensors, source, tag);
   requireMessage(delegation(), op::kReceive, tensors);
   requirePeer(op::kReceive, getRank(), getSize(), source);
-  MessageCall call{
-      op::kReceive, source, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}, .copies = {}}};
+  MessageCall call{op::kReceive, source, tag, tensors.front(), {}};
+  // A message may be shorter: the rest of the tensor stays.
+  call.memory.change(tensors.front());
   return runMessage(std::move(call));
 }
 
@@ -86,16 +83,14 @@ Fallback::WorkPtr FairringBackend::recvAnysource(Tensors& tensors, int tag) {
     return delegate<&Backend::recvAnysource>(op::kReceiveAnySource, tensors, tensors, tag);
   requireMessage(delegation(), op::kReceiveAnySource, tensors);
   TORCH_CHECK_WITH(ValueError, getSize() > 1, op::kReceiveAnySource.verb, ": the group has no other rank");
-  MessageCall call{op::kReceiveAnySource,
-                   kAnyRank,
-                   tag,
-                   tensors.front(),
-                   {.inputs = {}, .outputs = {inboxFor(tensors)}, .copies = {}}};
+  MessageCall call{op::kReceiveAnySource, kAnyRank, tag, tensors.front(), {}};
+  call.memory.change(tensors.front());
   return runMessage(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::runMessage(MessageCall call) {
   const GilReleased withoutLock;
+  call.memory.copies.await();
   refuseUnlessUsable();
   const std::shared_ptr<Membership> membership = this->membership();
   TORCH_CHECK_WITH(DistBackendError, membership, "this process group has ended");

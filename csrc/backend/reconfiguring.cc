@@ -53,7 +53,7 @@ Fallback::WorkPtr FairringBackend::meetMembers(std::chrono::milliseconds limit) 
   c10d::AllgatherOptions options;
   options.timeout = limit;
   options.asyncOp = true;
-  BlocksCall call = gatherCall(op::kReconfigure, {history, port}, {{histories, ports}}, options);
+  HostCall call = gatherCall(op::kReconfigure, {history, port}, {{histories, ports}}, options);
   standInRows(call, {histories, ports}, {history, port});
   call.done = [lineage = lineage_, store = std::weak_ptr(store), rank = getRank(), histories,
                ports](const Error& error) {
@@ -61,7 +61,7 @@ Fallback::WorkPtr FairringBackend::meetMembers(std::chrono::milliseconds limit) 
     lineage->learn(rank, {static_cast<const std::byte*>(histories.const_data_ptr()), histories.nbytes()});
     if (const auto there = store.lock()) there->learn(static_cast<std::uint16_t>(*ports.const_data_ptr<int>()));
   };
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 namespace {

@@ -83,7 +83,8 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
   const auto work = workOf(labelOf(signature), tensor, std::move(rows), runtime);
   if (!membership) {
-    contributeAlone(work->rows().values, contribution);
+    const at::Tensor& values = work->rows().values;
+    contributeAlone(values.data_ptr(), ownElements(values), contribution);
     work->takeOwnRows();
     work->completeAlone();
     coalescing().add(WorkPtr(work));

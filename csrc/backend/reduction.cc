@@ -156,11 +156,10 @@ double scaleOf(const std::vector<Contribution>& contributions) {
   return scaled == contributions.end() ? 1.0 : scaled->scale;
 }
 
-void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
-  const Input input{buffer.data_ptr(), contribution.scale};
+void contributeAlone(void* data, std::uint64_t elements, const Contribution& contribution) {
+  const Input input{data, contribution.scale};
   const bool normalizes = contribution.reduction.dtype == DType::Bool;  // results are 0 or 1, inputs any byte
-  if (input.scale != 1.0 || normalizes)
-    reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
+  if (input.scale != 1.0 || normalizes) reduce(contribution.reduction, data, {&input, 1}, elements);
 }
 
 }  // namespace fairring

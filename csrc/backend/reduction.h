@@ -40,6 +40,6 @@ BlockRows rowsOnDevice(const std::vector<at::Tensor>& wholes, const std::vector<
 double scaleOf(const std::vector<Contribution>& contributions);
 
 // A group of one rank: this rank's contribution is the result.
-void contributeAlone(const at::Tensor& buffer, const Contribution& contribution);
+void contributeAlone(void* data, std::uint64_t elements, const Contribution& contribution);
 
 }  // namespace fairring

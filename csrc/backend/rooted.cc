@@ -1,6 +1,5 @@
 // FairringBackend's collectives that have a root: broadcast, reduce, gather, scatter. Ranks that have nothing to read,
 // or nothing to write, have null pointers in their blocks.
-#include <algorithm>
 #include <utility>
 
 #include "backend/delegation.h"
@@ -14,9 +13,9 @@ namespace op = operation;
 
 }  // namespace
 
-FairringBackend::BlocksCall FairringBackend::rootedCall(const Operation& operation, Pattern pattern, std::int64_t root,
-                                                        const Tensors& common, std::chrono::milliseconds timeout,
-                                                        bool async) const {
+FairringBackend::HostCall FairringBackend::rootedCall(const Operation& operation, Pattern pattern, std::int64_t root,
+                                                      const Tensors& common, std::chrono::milliseconds timeout,
+                                                      bool async) const {
   delegation().requireDense(operation.verb, common);
   requireCount(operation.verb, "tensor", common.size(), 1);
   TORCH_CHECK_WITH(ValueError, root >= 0 && root < getSize(), operation.verb, ": the root is rank ", root,
@@ -33,7 +32,7 @@ FairringBackend::BlocksCall FairringBackend::rootedCall(const Operation& operati
 
 Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   if (!delegation().serves(tensors)) return delegate<&Backend::broadcast>(op::kBroadcast, tensors, tensors, options);
-  BlocksCall call =
+  HostCall call =
       rootedCall(op::kBroadcast, Pattern::Broadcast, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.inputs = tensors;
   call.outputs = {tensors};
@@ -45,14 +44,13 @@ Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::Broad
       block.to = call.memory.write(tensors.front());
     }
   });
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   delegation().refuseSparse(op::kReduce.verb, tensors);
   if (!delegation().reduces(tensors)) return delegate<&Backend::reduce>(op::kReduce, tensors, tensors, options);
-  BlocksCall call =
-      rootedCall(op::kReduce, Pattern::Reduce, options.rootRank, tensors, options.timeout, options.asyncOp);
+  HostCall call = rootedCall(op::kReduce, Pattern::Reduce, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.common.reduction = options.reduceOp;
   call.inputs = tensors;
   call.outputs = {tensors};
@@ -65,13 +63,12 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
     if (call.root == getRank()) block.to = call.memory.write(tensor);
     block.from = call.memory.read(tensor);
   });
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   if (!delegation().serves(inputs)) return delegate<&Backend::gather>(op::kGather, inputs, outputs, inputs, options);
-  BlocksCall call =
-      rootedCall(op::kGather, Pattern::Gather, options.rootRank, inputs, options.timeout, options.asyncOp);
+  HostCall call = rootedCall(op::kGather, Pattern::Gather, options.rootRank, inputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
   requireCount(op::kGather.verb, "list of outputs", outputs.size(), isRoot ? 1 : 0);
   call.inputs = inputs;
@@ -91,7 +88,7 @@ Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs,
       call.blocks[rank].front().to = call.memory.write(outputs.front()[rank]);
     readFrom(call, 0, inputs.front());
   });
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
@@ -100,7 +97,7 @@ Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Te
   if (!delegation().serves(input))
     return delegate<&Backend::gather_into_tensor>(op::kGatherIntoTensor, {input}, output, input, options);
   const Operation& operation = op::kGatherIntoTensor;
-  BlocksCall call = rootedCall(operation, Pattern::Gather, options.rootRank, {input}, options.timeout, options.asyncOp);
+  HostCall call = rootedCall(operation, Pattern::Gather, options.rootRank, {input}, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
   call.inputs = {&input, 1};
   call.outputs = {isRoot ? Tensors{output} : Tensors()};
@@ -116,14 +113,14 @@ Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Te
       call.blocks[rank].front().to = to;
     readFrom(call, 0, input);
   });
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 #endif
 
 Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   if (!delegation().serves(outputs))
     return delegate<&Backend::scatter>(op::kScatter, outputs, outputs, inputs, options);
-  BlocksCall call =
+  HostCall call =
       rootedCall(op::kScatter, Pattern::Scatter, options.rootRank, outputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
   requireCount(op::kScatter.verb, "list of inputs", inputs.size(), isRoot ? 1 : 0);
@@ -144,7 +141,7 @@ Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs
     for (std::size_t rank = 0; isRoot && rank < call.blocks.size(); ++rank)
       call.blocks[rank].front().from = call.memory.read(inputs.front()[rank]);
   });
-  return runBlocks(std::move(call));
+  return runOnHost(std::move(call));
 }
 
 }  // namespace fairring

@@ -6,7 +6,7 @@ namespace fairring {
 
 SparseWork::SparseWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,
                        std::weak_ptr<Runtime> runtime)
-    : FairringWork(std::move(label), operation, {&tensor, 1}, {}, {tensor}, std::move(runtime)),
+    : FairringWork(std::move(label), operation, {&tensor, 1}, {}, {{tensor}}, std::move(runtime)),
       tensor_(tensor),
       rows_(std::move(rows)) {
   keepCallersState();

@@ -1,42 +1,18 @@
 #include "backend/work.h"
 
-#include <ATen/MemoryOverlap.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "backend/raw_bytes.h"
-
 namespace fairring {
-namespace {
-
-at::Tensor plain(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg(); }
-
-// Elements of the result that share memory would be written twice.
-void requireDistinctElements(const at::Tensor& result) { at::assert_no_internal_overlap(result); }
-
-}  // namespace
-
-Reduced Reduced::inPlace(const at::Tensor& tensor, HostCopies& copies) {
-  const at::AutoDispatchBelowAutograd noGradient;
-  requireDistinctElements(tensor);
-  const bool isPlain = !tensor.is_conj() && !tensor.is_neg() && tensor.is_contiguous();
-  const at::Tensor buffer = copies.of(isPlain ? tensor : plain(tensor).contiguous());
-  return {.buffer = buffer, .result = tensor, .back = WayBack::of(tensor)};
-}
-
-Reduced Reduced::refused(const at::Tensor& like, std::int64_t elements) {
-  return {.buffer = at::empty({elements}, like.options().device(at::kMeta)), .result = {}, .isRefused = true};
-}
 
 FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs,
-                           std::vector<Reduced> all, std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime)
+                           CallMemory memory, TensorLists outputs, std::weak_ptr<Runtime> runtime)
     : TrackedWork(std::move(label), operation, inputs),
       runtime_(std::move(runtime)),
-      all_(std::move(all)),
+      memory_(std::move(memory)),
       outputs_(std::move(outputs)) {
   if (FairringWork::needsCopyBack()) keepCallersState();
 }
@@ -81,9 +57,7 @@ void FairringWork::completeAlone() {
   tell(finish());
 }
 
-bool FairringWork::needsCopyBack() const {
-  return std::ranges::any_of(all_, [](const Reduced& one) { return one.needsCopy(); });
-}
+bool FairringWork::needsCopyBack() const { return !std::ranges::all_of(memory_.outputs, &Inbox::isDirect); }
 
 void FairringWork::copyBack() {
   try {
@@ -97,15 +71,13 @@ void FairringWork::copyBack() {
 }
 
 void FairringWork::writeBack() {
-  for (const Reduced& one : all_) {
-    if (!one.needsCopy()) continue;
-    const Writing writing(one.result);
-    if (!one.back) {
-      one.result.copy_(one.buffer);
-    } else {
-      one.back->copy([&one] { one.result.copy_(one.buffer, /*non_blocking=*/true); });
-    }
-  }
+  for (const Inbox& output : memory_.outputs) output.deliver();
+}
+
+std::vector<c10::Device> FairringWork::devices() const {
+  std::vector<at::Tensor> all;
+  for (const auto& list : outputs_) all.insert(all.end(), list.begin(), list.end());
+  return devicesOf(all);
 }
 
 FairringWork::Audience FairringWork::finish(Ref* self) {
@@ -124,10 +96,18 @@ void FairringWork::blockCurrentStream() {
   synchronize();
 }
 
-c10::IValue FairringWork::value() { return outputs_; }
+c10::IValue FairringWork::value() {
+  return outputs_.size() == 1 ? c10::IValue(outputs_.front()) : c10::IValue(outputs_);
+}
 
-c10::TypePtr FairringWork::valueType() const { return c10::ListType::create(c10::TensorType::get()); }
+c10::TypePtr FairringWork::valueType() const {
+  const c10::TypePtr one = c10::ListType::create(c10::TensorType::get());
+  return outputs_.size() == 1 ? one : c10::ListType::create(one);
+}
 
-std::vector<at::Tensor> FairringWork::result() { return outputs_; }
+std::vector<at::Tensor> FairringWork::result() {
+  TORCH_CHECK(outputs_.size() <= 1, "this Work has a list of tensors for each rank: take get_future().value()");
+  return outputs_.empty() ? std::vector<at::Tensor>() : outputs_.front();
+}
 
 }  // namespace fairring

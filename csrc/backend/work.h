@@ -1,5 +1,5 @@
-// One call that reduces as the user holds it: tensors, outcome, a future. It is one call of the engine's, whose tensors
-// share slices.
+// One call of the host's tensors as the user holds it: its memory, outcome, a future. It is one call of the engine's,
+// whose tensors share slices.
 //
 // A waiting thread serves the loop if no other does (base/progress_ownership.h). Otherwise the engine's `done` wakes it
 // from the loop, with no other thread between. Future callbacks run on the completion thread. Tensors that are not
@@ -12,40 +12,22 @@
 #include <span>
 #include <vector>
 
+#include "backend/call_memory.h"
 #include "backend/completion.h"
-#include "backend/host_copies.h"
 #include "backend/runtime.h"
-#include "backend/through_host.h"
 #include "backend/tracked_work.h"
 #include "base/error.h"
 
 namespace fairring {
 
-// The buffer that the engine reduces in place, and the part of the result that this rank's user gets.
-struct Reduced {
-  at::Tensor buffer;  // contiguous, of the CPU
-  at::Tensor result;  // its place: the buffer itself, or a tensor of the user's; undefined if there is no result here
-  bool isRefused = false;                         // this rank can't take part with it
-  std::shared_ptr<const WayBack> back = nullptr;  // to the result, if that is on a device
-  at::Tensor residual = {};                       // as Call has it; undefined where it has none
-
-  // An all-reduce: the tensor itself if it is contiguous and on the CPU; or a buffer that these copies fill.
-  static Reduced inPlace(const at::Tensor& tensor, HostCopies& copies);
-  // A substitute for that many elements with which this rank can't take part: of that dtype, without memory.
-  static Reduced refused(const at::Tensor& like, std::int64_t elements);
-
-  bool needsCopy() const { return result.defined() && !result.is_same(buffer); }
-};
-
 class FairringWork : public TrackedWork {
  public:
-  // outputs: the user's tensors that the future holds. runtime: whose loop carries the call out; none for a group of
-  // one rank.
-  FairringWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs,
-               std::vector<Reduced> all, std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime);
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  // The memory of the engine's operand `index` until the call is done.
-  const Reduced& reduced(std::size_t index) const { return all_[index]; }
+  // outputs: the content of the future, as in c10d: one list, or one for each rank. runtime: whose loop carries the
+  // call out; none for a group of one rank.
+  FairringWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs, CallMemory memory,
+               TensorLists outputs, std::weak_ptr<Runtime> runtime);
 
   // The engine's call is done. On the loop, or on the caller's thread if a group has no engine. Takes the reference,
   // because the loop must not drop the last one: destroying a tensor may need the GIL.
@@ -56,13 +38,14 @@ class FairringWork : public TrackedWork {
   void blockCurrentStream() override;
 
  protected:
+  const CallMemory& memory() const { return memory_; }
   // Whether the result must be copied to the tensors when the engine is done, and that copy, where it may take long.
   virtual bool needsCopyBack() const;
   virtual void writeBack();
   // For a constructor, on the caller's thread: code of this call will run elsewhere.
   void keepCallersState() { callersState_ = std::make_shared<at::ThreadLocalState>(); }
   const at::ThreadLocalState& callersState() const { return *callersState_; }
-  std::vector<c10::Device> devices() const override { return devicesOf(outputs_); }
+  std::vector<c10::Device> devices() const override;
   void complete(c10::ivalue::Future& future) override;
 
  private:
@@ -75,8 +58,8 @@ class FairringWork : public TrackedWork {
   c10::TypePtr valueType() const override;
 
   const std::weak_ptr<Runtime> runtime_;
-  const std::vector<Reduced> all_;
-  const std::vector<at::Tensor> outputs_;
+  const CallMemory memory_;
+  const TensorLists outputs_;
   State callersState_;  // set if the call needs it
   // Guarded by mutex_ of the base class.
   bool carriedOut_ = false;

@@ -1,0 +1,53 @@
+#include "backend/call_memory.h"
+
+#include <ATen/MemoryOverlap.h>
+
+namespace fairring {
+namespace {
+
+at::Tensor plain(const at::Tensor& tensor) {
+  return isPlain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+}  // namespace
+
+bool isPlain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+Inbox::Inbox(const at::Tensor& tensor, Content content, HostCopies& copies) : tensor_(tensor) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  at::assert_no_internal_overlap(tensor);
+  back_ = WayBack::of(tensor);
+  if (!back_ && isPlain(tensor)) {
+    memory_ = tensor;
+  } else if (content == Content::Elements) {
+    memory_ = copies.of(plain(tensor));
+  } else {
+    memory_ = hostMemory(tensor.sizes(), tensor.scalar_type(), tensor.device().type());
+  }
+}
+
+void Inbox::deliver() const {
+  if (isDirect()) return;
+  const auto copy = [this] {
+    const Writing writing(tensor_);
+    tensor_.copy_(memory_, /*non_blocking=*/true);
+  };
+  back_ ? back_->copy(copy) : copy();
+}
+
+const std::byte* CallMemory::read(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  return static_cast<const std::byte*>(inputs.emplace_back(copies.of(plain(tensor))).const_data_ptr());
+}
+
+std::byte* CallMemory::write(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(outputs.emplace_back(tensor, Inbox::Content::None, copies).memory().data_ptr());
+}
+
+std::byte* CallMemory::change(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(outputs.emplace_back(tensor, Inbox::Content::Elements, copies).memory().data_ptr());
+}
+
+}  // namespace fairring
