@@ -15,16 +15,16 @@ bool isPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-Inbox::Inbox(const at::Tensor& tensor, Content content, HostCopies& copies) : tensor_(tensor) {
+Inbox::Inbox(const at::Tensor& tensor, at::ScalarType dtype, Content content, HostCopies& copies) : tensor_(tensor) {
   const at::AutoDispatchBelowAutograd noGradient;
   at::assert_no_internal_overlap(tensor);
   back_ = WayBack::of(tensor);
-  if (!back_ && isPlain(tensor)) {
+  if (!back_ && isPlain(tensor) && tensor.scalar_type() == dtype) {
     memory_ = tensor;
   } else if (content == Content::Elements) {
-    memory_ = copies.of(plain(tensor));
+    memory_ = copies.of(plain(tensor.to(dtype)));
   } else {
-    memory_ = hostMemory(tensor.sizes(), tensor.scalar_type(), tensor.device().type());
+    memory_ = hostMemory(tensor.sizes(), dtype, tensor.device().type());
   }
 }
 
@@ -43,11 +43,13 @@ const std::byte* CallMemory::read(const at::Tensor& tensor) {
 }
 
 std::byte* CallMemory::write(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(outputs.emplace_back(tensor, Inbox::Content::None, copies).memory().data_ptr());
+  const Inbox& output = outputs.emplace_back(tensor, tensor.scalar_type(), Inbox::Content::None, copies);
+  return static_cast<std::byte*>(output.memory().data_ptr());
 }
 
-std::byte* CallMemory::change(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(outputs.emplace_back(tensor, Inbox::Content::Elements, copies).memory().data_ptr());
+std::byte* CallMemory::change(const at::Tensor& tensor, at::ScalarType dtype) {
+  const Inbox& output = outputs.emplace_back(tensor, dtype, Inbox::Content::Elements, copies);
+  return static_cast<std::byte*>(output.memory().data_ptr());
 }
 
 }  // namespace fairring

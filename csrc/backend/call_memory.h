@@ -1,5 +1,6 @@
 // The memory of the host that the engine reads and writes until a call is done. A contiguous tensor of the CPU is its
-// own memory; any other tensor, of whatever strides or device, has a plain copy there.
+// own memory; any other tensor, of whatever strides or device, has a plain copy there, and so has one whose elements
+// are to be of another dtype.
 //
 // Pure, except for the tensors' own memory: any thread.
 #pragma once
@@ -40,7 +41,7 @@ class Inbox {
 
   // Throws c10::Error if elements of the tensor share memory, for they would be written twice; and as HostCopies::of()
   // does.
-  Inbox(const at::Tensor& tensor, Content content, HostCopies& copies);
+  Inbox(const at::Tensor& tensor, at::ScalarType dtype, Content content, HostCopies& copies);
 
   const at::Tensor& memory() const { return memory_; }
   bool isDirect() const { return memory_.is_same(tensor_); }  // deliver() has no work
@@ -48,7 +49,7 @@ class Inbox {
 
  private:
   at::Tensor tensor_;
-  at::Tensor memory_;                    // contiguous, of the CPU
+  at::Tensor memory_;                    // contiguous, of the CPU and that dtype
   std::shared_ptr<const WayBack> back_;  // null: the tensor is on the CPU
 };
 
@@ -60,7 +61,8 @@ struct CallMemory {
   // The addresses of a tensor's elements that are read, written, or both. Each throws as Inbox does.
   const std::byte* read(const at::Tensor& tensor);
   std::byte* write(const at::Tensor& tensor);
-  std::byte* change(const at::Tensor& tensor);
+  std::byte* change(const at::Tensor& tensor) { return change(tensor, tensor.scalar_type()); }
+  std::byte* change(const at::Tensor& tensor, at::ScalarType dtype);
 };
 
 }  // namespace fairring

@@ -54,9 +54,9 @@ class FairringBackend : public Fallback {
   // Makes the traced groups write their records of that many last calls. Throws what Group::writeTrace()
   // throws.
   static void writeTraces(std::size_t calls, const std::string& program);
-  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites in the
-  // format of this name (exchange/site_format.h). The rounding errors are kept in the residual, which is like the
-  // tensor.
+  // An all-reduce, by SUM or AVG, of a tensor of floats on any device, which crosses between sites in the format of
+  // this name (exchange/site_format.h). The rounding errors are kept in the residual: contiguous, of Float32 on the
+  // CPU, with as many elements.
   static WorkPtr allReduceBetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& format,
                                        const at::Tensor& tensor, const at::Tensor& residual, const c10d::ReduceOp& how);
 

@@ -1,12 +1,11 @@
-// FairringBackend's all-reduces, reduces and barriers: each is an all-reduce of the engine, of all its tensors at once,
-// on the tensors themselves, or, for a reduce on a rank that is not the root, on a copy.
-#include <algorithm>
+// FairringBackend's all-reduces and barriers: each is an all-reduce of the engine, of all its tensors at once.
+#include <ATen/MemoryOverlap.h>
+
 #include <chrono>
 #include <utility>
 
 #include "backend/delegation.h"
 #include "backend/fairring_backend.h"
-#include "backend/gil.h"
 #include "backend/sparse_tensor.h"
 #include "exchange/site_format.h"
 
@@ -14,7 +13,6 @@ namespace fairring {
 namespace {
 
 namespace op = operation;
-using Tensors = Fallback::Tensors;
 
 }  // namespace
 
@@ -50,22 +48,28 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
   const std::string verb = concat(op::kAllReduce.verb, " as ", format, " between sites");
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   TORCH_CHECK_WITH(ValueError, ours, verb, " needs a group of Fairring's");
-  for (const at::Tensor& one : {tensor, residual}) {
-    const bool fits =
-        one.is_cpu() && one.layout() == at::kStrided && one.scalar_type() == at::kFloat && one.is_contiguous();
-    TORCH_CHECK_WITH(ValueError, fits, verb, " needs contiguous tensors of Float on the CPU, not of ",
-                     one.scalar_type(), " on ", one.device());
-  }
+  const bool isDense = tensor.layout() == at::kStrided && !tensor.is_meta();
+  TORCH_CHECK_WITH(ValueError, isDense && tensor.is_floating_point(), verb, " is of dense floats, not of ",
+                   tensor.scalar_type(), ", ", tensor.layout(), " on ", tensor.device());
+  TORCH_CHECK_WITH(ValueError, at::has_internal_overlap(tensor) != at::MemOverlap::Yes, verb,
+                   " needs a place for each element: clone the tensor");
+  const bool fits = residual.is_cpu() && residual.scalar_type() == at::kFloat && isPlain(residual);
+  TORCH_CHECK_WITH(ValueError, fits, verb, " needs a contiguous residual of Float on the CPU, not one of ",
+                   residual.scalar_type(), " on ", residual.device());
   TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), verb, ": the tensor has ", tensor.numel(),
                    " elements, the residual ", residual.numel());
   const c10d::ReduceOp::RedOpType kind = how;
   TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG, verb,
                    " knows SUM and AVG alone");
-  HostCall call = ours->reducingCall(op::kAllReduce, {tensor}, how, ours->limitOf(c10d::kUnsetTimeout), false);
+  // Ranks may have floats of different dtypes: what they sum is alike.
+  const at::Tensor likeSums = at::empty({tensor.numel()}, at::device(at::kMeta).dtype(at::kFloat));
+  HostCall call = ours->reducingCall(op::kAllReduce, {likeSums}, how, ours->limitOf(c10d::kUnsetTimeout), false);
   call.common.siteFormat = known;
+  call.outputs = {{tensor}};
+  call.inputs = call.outputs.front();
   call.memory.inputs = {residual};
   call.residual = residual.data_ptr<float>();
-  call.operands.front().data = call.memory.change(tensor);
+  call.operands.front().data = call.memory.change(tensor, at::kFloat);
   return ours->runOnHost(std::move(call));
 }
 
@@ -92,6 +96,7 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
 FairringBackend::HostCall FairringBackend::reducingCall(const Operation& operation, const Tensors& tensors,
                                                         const c10d::ReduceOp& reduction,
                                                         std::chrono::milliseconds timeout, bool waited) const {
+  refuseUnlessUsable();
   std::vector<Contribution> contributions;
   HostCall call{.operation = operation,
                 .common = {.tensors = tensors, .reduction = reduction},

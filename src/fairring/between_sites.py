@@ -14,7 +14,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -37,68 +36,15 @@ def all_reduce(
 ) -> dist.Work:
     """Starts an all-reduce, in place, that crosses between sites in the format "bf16", "int8" or "int4".
 
-    tensor: of floats. Any but contiguous fp32 on the CPU is copied there, once its device has computed it, and back.
+    tensor: of floats. Any but contiguous fp32 on the CPU is copied there and back, as its device comes to it.
     residual: contiguous fp32 on the CPU, of as many elements, zeros before the first call. It keeps what rounding
     takes, for the next call with it. None: that is dropped. op: SUM or AVG. group: one of Fairring's that serves CPU
     tensors. All ranks must give the same format. Raises ValueError.
     """
-    if not tensor.is_floating_point():
-        raise ValueError(f"sums that cross between sites as {format} are of floats, not of {tensor.dtype}")
-    if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-        raise ValueError(f"sums that cross between sites as {format} need a place for each element: clone the tensor")
-    is_as_needed = tensor.is_cpu and tensor.dtype == torch.float32 and tensor.is_contiguous()
-    whole = tensor.detach() if is_as_needed else tensor.detach().to("cpu", torch.float32).contiguous()
     if residual is None:
-        residual = zeros_of_floats(whole.numel())
+        residual = zeros_of_floats(tensor.numel())
     how = dist.ReduceOp(getattr(op, "op", op))  # torch's options have a ReduceOp, programs give its type
-    work: Any = _core.all_reduce_between_sites(_backend(group), format, whole, residual, how)
-    return work if is_as_needed else _CopiedBack(work, tensor, whole)
-
-
-class _CopiedBack(dist._Work):
-    """A call whose result is copied to the tensor where futures' callbacks run, with the caller's thread-local state.
-
-    The engine's thread must not wait for a device.
-    """
-
-    def __init__(self, work: Any, tensor: Tensor, whole: Tensor) -> None:
-        super().__init__()
-
-        def copy_back(done: torch.futures.Future[list[Tensor]]) -> list[Tensor]:
-            done.value()
-            tensor.detach().copy_(whole)
-            if not tensor.is_cpu:  # the caller's streams do not wait for this thread's
-                torch.accelerator.current_stream(tensor.device).synchronize()
-            return [tensor]
-
-        self._work = work
-        self._copied: Any = work.get_future().then(copy_back)
-
-    def wait(self, timeout: timedelta = timedelta()) -> bool:
-        self._work.wait(timeout)
-        self._copied.wait()
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def get_future(self) -> Any:
-        return self._copied
-
-    def is_completed(self) -> bool:
-        failed = self._work.is_completed() and not self._work.is_success()
-        return bool(failed or self._copied.done())  # wait() raises before callbacks have run
-
-    def is_success(self) -> bool:
-        return self.is_completed() and self.exception() is None
-
-    def exception(self) -> Exception | None:
-        try:
-            if self.is_completed():
-                self.wait()
-        except Exception as error:
-            return error
-        return None
+    return _core.all_reduce_between_sites(_backend(group), format, tensor, residual, how)
 
 
 def zeros_of_floats(*shape: int) -> Tensor:

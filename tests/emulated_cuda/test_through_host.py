@@ -226,16 +226,19 @@ def _before_its_data(rank: int) -> None:
     elements = 50_000
     other, second = torch.cuda.Stream(), dist.new_group()
     tensor, part, free = (torch.empty(elements, device="cuda") for _ in range(3))
+    halves = torch.empty(elements, device="cuda", dtype=torch.bfloat16)
     given, gathered, exchanged = (torch.empty(4 * elements, device="cuda") for _ in range(3))
 
     def step(go: Callable[[], None]) -> None:
         tensor.fill_(rank + 1)
+        halves.fill_(rank + 1)
         given.fill_(rank)
         works: list[Any] = [
             dist.all_reduce(tensor, async_op=True),
             dist.all_gather_into_tensor(gathered, given[:elements], async_op=True),
             dist.reduce_scatter_tensor(part, given, async_op=True),
             dist.all_to_all_single(exchanged, given, async_op=True),
+            all_reduce(halves, "int8"),
         ]
         with torch.cuda.stream(other):
             for _ in range(3):
@@ -247,7 +250,7 @@ def _before_its_data(rank: int) -> None:
         go()
         for work in works:
             work.wait()
-        assert [tensor.aminmax().max, part.aminmax().max] == [10, 6]
+        assert [whole.aminmax().max for whole in (tensor, part, halves)] == [10, 6, 10]
         for whole in (gathered, exchanged):
             assert whole.reshape(4, -1).aminmax(dim=1).min.tolist() == [0, 1, 2, 3]
 

@@ -73,7 +73,7 @@ def test_a_tensor_of_any_shape_strides_and_dtype_is_rounded_alike_on_all_ranks(
 
 
 def _refused(rank: int) -> None:
-    with pytest.raises(ValueError, match=r"as int8 are of floats, not of torch\.int64"):
+    with pytest.raises(ValueError, match=r"as int8 between sites is of dense floats, not of Long"):
         all_reduce(torch.ones(3, dtype=torch.int64), "int8")
     for model, residuals, text in (
         (nn.Linear(2, 2), Residuals("int8"), "needs a model that fully_shard has cut between the ranks of a site"),
@@ -147,7 +147,7 @@ def _ways_to_wait(rank: int) -> None:
         assert result.dtype == tensor.dtype
         assert result.data_ptr() == tensor.data_ptr()
     residual = torch.full((6,), 0.25)
-    with pytest.raises(ValueError, match="need a place for each element: clone the tensor"):
+    with pytest.raises(ValueError, match="needs a place for each element: clone the tensor"):
         all_reduce(torch.ones(3).expand(2, 3), "int8", residual)
     assert residual.tolist() == [0.25] * 6
 
