@@ -224,21 +224,24 @@ def _standing_still() -> Iterator[Callable[[], None]]:
 def _before_its_data(rank: int) -> None:
     """Calls return, and those of another stream and group go on, while this stream has yet to come to the first."""
     elements = 50_000
-    other, second = torch.cuda.Stream(), dist.new_group()
-    tensor, part, free = (torch.empty(elements, device="cuda") for _ in range(3))
-    halves = torch.empty(elements, device="cuda", dtype=torch.bfloat16)
+    other = torch.cuda.Stream()
+    second: Any = dist.new_group()
+    tensor, part, free, crossing = (torch.empty(elements, device="cuda") for _ in range(4))
     given, gathered, exchanged = (torch.empty(4 * elements, device="cuda") for _ in range(3))
+
+    def nothing() -> None:
+        pass
 
     def step(go: Callable[[], None]) -> None:
         tensor.fill_(rank + 1)
-        halves.fill_(rank + 1)
+        crossing.fill_(rank + 1)
         given.fill_(rank)
         works: list[Any] = [
             dist.all_reduce(tensor, async_op=True),
             dist.all_gather_into_tensor(gathered, given[:elements], async_op=True),
             dist.reduce_scatter_tensor(part, given, async_op=True),
             dist.all_to_all_single(exchanged, given, async_op=True),
-            all_reduce(halves, "int8"),
+            all_reduce(crossing, "int8"),
         ]
         with torch.cuda.stream(other):
             for _ in range(3):
@@ -250,11 +253,10 @@ def _before_its_data(rank: int) -> None:
         go()
         for work in works:
             work.wait()
-        assert [whole.aminmax().max for whole in (tensor, part, halves)] == [10, 6, 10]
+        assert [whole.aminmax().max for whole in (tensor, part, crossing)] == [10, 6, 10]
         for whole in (gathered, exchanged):
             assert whole.reshape(4, -1).aminmax(dim=1).min.tolist() == [0, 1, 2, 3]
 
-    nothing = int
     step(nothing)
     # An allocation may wait for all that the device has to do. So the host's memory is there before, in torch's cache.
     _cached = [torch.empty(size, pin_memory=True) for size in (elements, 4 * elements) for _ in range(12)]

@@ -272,7 +272,7 @@ def _train_replica(replica: nn.Module, rank: int, steps: range) -> Tensor:
         with torch.no_grad():
             for parameter in replica.parameters():
                 assert parameter.grad is not None
-                parameter -= 0.5 * parameter.grad
+                parameter.sub_(parameter.grad, alpha=0.5)
     return torch.cat([parameter.detach().flatten() for parameter in replica.parameters()])
 
 
