@@ -5,6 +5,16 @@
 namespace fairring {
 namespace {
 
+// A tensor may claim more memory than it has: FSDP's freed parameters do, and those of less than a byte an element.
+void requireMemory(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || !isPlain(tensor)) return;
+  const std::uint64_t begin = static_cast<std::uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+  const std::uint64_t has = tensor._is_zerotensor() ? 0 : tensor.storage().nbytes();
+  TORCH_CHECK(begin + tensor.nbytes() <= has, "its ", tensor.numel(), " elements of ", tensor.scalar_type(), " take ",
+              begin + tensor.nbytes(), " B, and its storage has ", has,
+              " B: it was freed, or is none that can be sent");
+}
+
 at::Tensor plain(const at::Tensor& tensor) {
   return isPlain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
 }
@@ -17,6 +27,7 @@ bool isPlain(const at::Tensor& tensor) {
 
 Inbox::Inbox(const at::Tensor& tensor, at::ScalarType dtype, Content content, HostCopies& copies) : tensor_(tensor) {
   const at::AutoDispatchBelowAutograd noGradient;
+  requireMemory(tensor);
   at::assert_no_internal_overlap(tensor);
   back_ = WayBack::of(tensor);
   if (!back_ && isPlain(tensor) && tensor.scalar_type() == dtype) {
@@ -39,11 +50,12 @@ void Inbox::deliver() const {
 
 const std::byte* CallMemory::read(const at::Tensor& tensor) {
   const at::AutoDispatchBelowAutograd noGradient;
+  requireMemory(tensor);
   return static_cast<const std::byte*>(inputs.emplace_back(copies.of(plain(tensor))).const_data_ptr());
 }
 
 std::byte* CallMemory::write(const at::Tensor& tensor) {
-  const Inbox& output = outputs.emplace_back(tensor, tensor.scalar_type(), Inbox::Content::None, copies);
+  const Inbox& output = outputs.emplace_back(tensor, tensor.scalar_type(), Inbox::Content::Any, copies);
   return static_cast<std::byte*>(output.memory().data_ptr());
 }
 

@@ -2,7 +2,7 @@
 // own memory; any other tensor, of whatever strides or device, has a plain copy there, and so has one whose elements
 // are to be of another dtype.
 //
-// Pure, except for the tensors' own memory: any thread.
+// On the thread of the call's caller, but for deliver(), which is for any thread.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -36,29 +36,35 @@ class Writing {
 // Where a tensor's elements are written before deliver() brings them to the tensor.
 class Inbox {
  public:
-  // What is there before: nothing, or the tensor's elements, once the copies are made.
-  enum class Content : std::uint8_t { None, Elements };
+  // The memory's content before: any, or the tensor's elements, once the copies are made.
+  enum class Content : std::uint8_t { Any, Elements };
 
-  // Throws c10::Error if elements of the tensor share memory, for they would be written twice; and as HostCopies::of()
-  // does.
+  // Throws c10::Error if elements of the tensor share memory, for they would be written twice, or have none; and as
+  // HostCopies::of() does.
   Inbox(const at::Tensor& tensor, at::ScalarType dtype, Content content, HostCopies& copies);
 
   const at::Tensor& memory() const { return memory_; }
-  bool isDirect() const { return memory_.is_same(tensor_); }  // deliver() has no work
+  // deliver() has no work.
+  bool isDirect() const { return memory_.is_same(tensor_); }
   void deliver() const;
 
  private:
   at::Tensor tensor_;
-  at::Tensor memory_;                    // contiguous, of the CPU and that dtype
-  std::shared_ptr<const WayBack> back_;  // null: the tensor is on the CPU
+  // Contiguous, of the CPU and that dtype.
+  at::Tensor memory_;
+  // Null: the tensor is on the CPU.
+  std::shared_ptr<const WayBack> back_;
 };
 
 struct CallMemory {
-  std::vector<at::Tensor> inputs;  // contiguous, of the CPU
+  // Contiguous, of the CPU.
+  std::vector<at::Tensor> inputs;
   std::vector<Inbox> outputs;
-  HostCopies copies;  // nothing is read before they are there
+  // Nothing is read before they are there.
+  HostCopies copies;
 
-  // The addresses of a tensor's elements that are read, written, or both. Each throws as Inbox does.
+  // The addresses of a tensor's elements that are read, written, or both. write() and change() throw as Inbox does,
+  // read() as HostCopies::of(), or if the elements have no memory.
   const std::byte* read(const at::Tensor& tensor);
   std::byte* write(const at::Tensor& tensor);
   std::byte* change(const at::Tensor& tensor) { return change(tensor, tensor.scalar_type()); }

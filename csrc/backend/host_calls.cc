@@ -20,6 +20,8 @@ void FairringBackend::readFrom(HostCall& call, std::size_t index, const at::Tens
 // If a tensor's memory can't be used, the call is made all the same, with arbitrary bytes of staging in its place: so
 // the peers learn of it, and other tensors and calls go on.
 void FairringBackend::orRefused(HostCall& call, std::size_t index, const std::function<void()>& takeMemory) const {
+  if (call.refused && !call.cells.empty()) return;
+  const std::size_t before = call.memory.outputs.size();
   try {
     takeMemory();
   } catch (const c10::Error& error) {
@@ -29,6 +31,9 @@ void FairringBackend::orRefused(HostCall& call, std::size_t index, const std::fu
     call.refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ", tensors, " in ",
                              call.operation.verb, ": ", error.what_without_backtrace())
                        .about({getRank()});
+    // Nothing will be written there, nor is it to be delivered.
+    std::vector<Inbox>& outputs = call.memory.outputs;
+    outputs.erase(outputs.begin() + static_cast<std::ptrdiff_t>(call.cells.empty() ? before : 0), outputs.end());
     for (std::vector<Block>& blocks : call.blocks) {
       blocks[index].from = nullptr;
       blocks[index].to = nullptr;

@@ -116,3 +116,29 @@ def _refuses_a_broadcast(rank: int) -> float:
 
 def test_who_cannot_take_a_broadcast_keeps_it_from_nobody_else(three: Ranks) -> None:
     assert three.run(_refuses_a_broadcast) == [8.0, 0.0, 8.0]
+
+
+def _refuses_what_it_has_freed(rank: int) -> list[float]:
+    mine = torch.full((4,), float(rank))
+    if rank == 1:
+        mine.untyped_storage().resize_(0)
+    everybodys = [torch.empty(4) for _ in range(3)]
+    with pytest.raises(dist.DistBackendError, match="rank 1 refused"):
+        dist.all_gather(everybodys, mine)
+    with pytest.raises(dist.DistBackendError, match="rank 1 refused"):
+        dist.all_reduce(mine)
+    dist.barrier()
+    spaced = torch.full((4, 2), -1.0)[:, 0]
+    everybodys = [spaced, torch.zeros(1).expand(4), torch.empty(4)]
+    if rank == 1:
+        with pytest.raises(dist.DistBackendError, match="rank 1 refused tensor 0 of 1 in all_gather"):
+            dist.all_gather(everybodys, torch.full((4,), 1.0))
+    else:
+        with pytest.raises(dist.DistBackendError, match="rank 1 refused its part"):
+            dist.all_gather([spaced, torch.empty(4), torch.empty(4)], torch.full((4,), 1.0))
+    dist.barrier()
+    return spaced.tolist() if rank == 1 else []
+
+
+def test_freed_memory_is_refused_and_a_refused_call_leaves_its_outputs_alone(three: Ranks) -> None:
+    assert three.run(_refuses_what_it_has_freed)[1] == [-1.0] * 4
