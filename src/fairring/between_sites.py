@@ -83,7 +83,7 @@ class Residuals:
         self._loaded: dict[tuple[int, ...], Tensor] = {}  # that no bucket has asked for yet
         self._trial: FormatTrial | None = None  # of "auto"
         self._tried_in: tuple[Any, int] | None = None  # the backend, and how many groups it had left before
-        self._chosen: int | None = None  # by the trial of a checkpoint
+        self._chosen: dict[str, str | None] | None = None  # by the trial of a checkpoint
         self._shards: list[tuple[int, int]] = []  # of FSDP2: this rank's number in each mesh, and the mesh's size
         self._place: tuple[Any, ...] | None = None
 
@@ -135,7 +135,7 @@ class Residuals:
     def state_dict(self) -> dict[str, Any]:
         """The residuals of this rank, for a checkpoint: each rank saves its own, between two steps."""
         buckets = self._loaded | {kept.shape: kept.residual for kept in self._of_bucket.values()}
-        chosen = self._trial.chosen if self._trial else self._chosen
+        chosen = self._trial.state if self._trial else self._chosen
         return {"place": self._place, "buckets": buckets, "chosen": chosen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,21 +30,21 @@ class FormatTrial:
     All ranks make it at once, and call begin_step() at once.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, kept: int | None) -> None:
-        """kept: the number of the format that a checkpoint's trial chose; it counts if all ranks have the same."""
+    def __init__(self, group: dist.ProcessGroup | None, kept: Mapping[str, str | None] | None) -> None:
+        """kept: the state of a checkpoint's trial; its choice counts if all ranks have the same."""
         self._group: Any = group or dist.group.WORLD
         self._began: list[float] = []
-        number = -1 if kept is None else kept
+        name = kept["format"] if kept else "none was chosen"
+        number = FORMATS.index(name) if name in FORMATS else -1
         most, least = self._greatest([number, -number])
-        self.chosen: int | None = kept if most == -least else None
-        """The number of the format; None: the trial goes on."""
+        self._chosen: int | None = number if most == -least and number >= 0 else None
 
     def begin_step(self, device: torch.device) -> None:
         """When the first gradients of a step are there: the wait for those of the step before is over.
 
         device: theirs. The host waits for it, which is ahead of it otherwise, until the formats have had their turns.
         """
-        if self.chosen is not None:
+        if self._chosen is not None:
             return
         if device.type != "cpu":
             torch.accelerator.current_stream(device).synchronize()
@@ -54,7 +54,7 @@ class FormatTrial:
         took = [end - begin for begin, end in pairwise(self._began)]
         of_formats = (took[number + len(FORMATS) :: len(FORMATS)] for number in range(len(FORMATS)))
         seconds = self._greatest([statistics.median(its) for its in of_formats])
-        self.chosen = least_lossy(seconds)
+        self._chosen = least_lossy(seconds)
         if self._group.rank() == 0:
             said = ", ".join(f"{form or 'as they are'} {its:.3g}" for form, its in zip(FORMATS, seconds, strict=True))
             _log.warning(
@@ -66,11 +66,16 @@ class FormatTrial:
 
     @property
     def format(self) -> str | None:
-        """Of the step that has begun."""
-        return FORMATS[(len(self._began) - 1) % len(FORMATS) if self.chosen is None else self.chosen]
+        """The format of the step that has begun."""
+        return FORMATS[(len(self._began) - 1) % len(FORMATS) if self._chosen is None else self._chosen]
+
+    @property
+    def state(self) -> dict[str, str | None] | None:
+        """The choice, for a checkpoint; None: the trial goes on."""
+        return None if self._chosen is None else {"format": FORMATS[self._chosen]}
 
     def _greatest(self, values: list[float]) -> list[float]:
-        """Of all ranks: the same on all of them."""
+        """The greatest of all ranks' values, the same on all of them."""
         of_all = torch.tensor(values, dtype=torch.float64, device="cpu")
         dist.all_reduce(of_all, dist.ReduceOp.MAX, group=self._group)
         greatest: list[float] = of_all.tolist()
