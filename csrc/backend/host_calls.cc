@@ -60,6 +60,7 @@ void FairringBackend::moveAlone(const HostCall& call) {
 }
 
 Fallback::WorkPtr FairringBackend::runOnHost(HostCall call) {
+  // A barrier has an operand, and no tensor of the user's.
   TORCH_CHECK_WITH(ValueError, !call.common.tensors.empty() || !call.operands.empty(), "rank ", getRank(), ": ",
                    call.operation.verb, " without tensors");
   const GilReleased withoutLock;

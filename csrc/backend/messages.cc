@@ -1,5 +1,5 @@
 // FairringBackend's messages between two ranks: bytes are sent and received in place if the tensors' memory is plain
-// and the host's; others are copied. A send waits for its copy: messages to a peer go in the order of their calls.
+// and the host's; others are copied. Calls wait for copies from a device, so that messages keep the calls' order.
 #include <cstddef>
 #include <cstdint>
 #include <utility>

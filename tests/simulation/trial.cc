@@ -228,7 +228,7 @@ class Play {
     ranks_->submit(rank, std::move(call), index + 1);
   }
 
-  // What the call reads is not there yet, for every third one. The values come in any order.
+  // Every third call is made before its inputs are there. Inputs of different calls come in any order.
   void comeLater(int rank, std::size_t index, Call& call) {
     const std::uint64_t chance = mixed(script_.seed * 37 + static_cast<std::uint64_t>(rank) * 2003 + index);
     if (chance % 3 != 0) return;
