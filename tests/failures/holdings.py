@@ -13,6 +13,8 @@ from pathlib import Path
 
 KIB = 1024
 
+_FLAGS = 6  # of the fields of /proc/<pid>/stat that follow the name: see proc(5)
+_PF_EXITING = 0x4  # include/linux/sched.h
 
 FIELDS = ("threads", "descriptors", "maps", "shared_files", "children")
 
@@ -49,7 +51,7 @@ class Peak:
 def take(pid: int | str = "self") -> Holdings:
     process = Path("/proc") / str(pid)
     return Holdings(
-        threads=Counter(_texts(process / "task", "comm")),
+        threads=Counter(_threads(process / "task")),
         descriptors=Counter(_descriptors(process / "fd")),
         maps=Counter(_shared_maps((process / "maps").read_text())),
         shared_files=Counter(path.name for path in Path("/dev/shm").iterdir()),
@@ -64,6 +66,12 @@ def least(looks: Sequence[Holdings]) -> Holdings:
         field: reduce(operator.and_, (getattr(look, field) for look in looks)) for field in FIELDS
     }
     return Holdings(**common, memory=min(look.memory for look in looks))
+
+
+def _threads(tasks: Path) -> list[str]:
+    """Their names. Linux wakes whoever joins a thread some time before it takes the thread off this list."""
+    stats = [text.rpartition(")") for text in _texts(tasks, "stat")]
+    return [start.partition("(")[2] for start, _, fields in stats if not int(fields.split()[_FLAGS]) & _PF_EXITING]
 
 
 def _texts(folder: Path, name: str) -> list[str]:
