@@ -3,21 +3,26 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "backend/completion.h"
 #include "backend/cuda_device.h"
+#include "base/patient_thread.h"
 
 namespace fairring {
 namespace {
+
+constexpr std::chrono::seconds kPatienceWithDevices{5};
 
 // Any call on a device may throw an error of an earlier one.
 template <class Awaited>
@@ -65,9 +70,15 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   void stop() {
-    const std::lock_guard lock(mutex_);
-    isStopped_ = true;
+    std::list<PatientThread> threads;
+    {
+      const std::lock_guard lock(mutex_);
+      isStopped_ = true;
+      threads.swap(threads_);
+    }
     changed_.notify_all();
+    const auto until = PatientThread::Clock::now() + kPatienceWithDevices;
+    for (PatientThread& thread : threads) thread.endBy(until);
   }
 
  private:
@@ -83,7 +94,7 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
   };
 
   void startThread() {
-    std::thread([self = shared_from_this()] { self->serve(); }).detach();
+    threads_.emplace_back([self = shared_from_this()] { self->serve(); });
     ++idle_;
   }
 
@@ -102,7 +113,7 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
 
   // Arrivals are told with the lock held: so whoever has stopped this is told nothing any more.
   void serve(const Key& key, std::unique_lock<std::mutex>& lock) {
-    for (std::deque<Copies>& those = streams_[key]; !those.empty();) {
+    for (std::deque<Copies>& those = streams_[key]; !those.empty() && !isStopped_;) {
       std::optional<Copies> copies = std::move(those.front());
       those.pop_front();
       lock.unlock();
@@ -120,7 +131,8 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
   std::condition_variable changed_;
   std::map<Key, std::deque<Copies>> streams_;  // those that a thread serves, or will
   std::deque<Key> ready_;                      // those that none serves yet
-  std::size_t idle_ = 0;                       // threads
+  std::list<PatientThread> threads_;
+  std::size_t idle_ = 0;  // threads
   bool isStopped_ = false;
 };
 

@@ -2,8 +2,8 @@
 // those of another by another thread, for the streams may wait for each other. A thread without a stream stands ready
 // for the next.
 //
-// A device may never come to a copy. So the process's end does not wait for these threads: from the destructor's end on
-// they touch nothing but what they own together.
+// A device may never come to a copy. So the process's end waits for these threads for five seconds only: from the
+// destructor's end on they touch nothing but what they own together.
 #pragma once
 
 #include <ATen/core/Tensor.h>

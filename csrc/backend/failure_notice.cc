@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,8 +44,17 @@ FailureNotice::FailureNotice(StorePtr store, EndsProcess ends, OnFailed onFailed
     : store_(std::move(store)), ends_(ends), onFailed_(std::move(onFailed)) {}
 
 void FailureNotice::close() {
-  const std::lock_guard lock(asking_->mutex);
-  asking_->isOpen = false;
+  {
+    const std::lock_guard lock(asking_->mutex);
+    asking_->isOpen = false;
+  }
+  std::unique_ptr<PatientThread> asks;
+  {
+    const std::lock_guard lock(mutex_);
+    isClosed_ = true;
+    asks.swap(asks_);
+  }
+  if (asks) asks->endBy(PatientThread::Clock::now() + kPatienceWithStore);
 }
 
 void FailureNotice::keep(StorePtr connection) {
@@ -91,10 +99,12 @@ void FailureNotice::tell(const Error& error, const std::string& key, Completion&
 }
 
 void FailureNotice::lookForAnothers(const std::string& key, const BootstrapOptions& options,
-                                    std::function<void(const Error&)> found) const {
-  // On a thread that nobody waits for: if the link to the store is cut, the answer never comes, and torch's store has
-  // no question that can be broken off. The loop that the answer goes to is there until close().
-  std::thread([found = std::move(found), asking = asking_, store = store_, key, options] {
+                                    std::function<void(const Error&)> found) {
+  const std::lock_guard lock(mutex_);
+  if (isClosed_) return;
+  // If the link to the store is cut, the answer never comes, and torch's store has no question that can be broken off.
+  // The loop that the answer goes to is there until close().
+  asks_ = std::make_unique<PatientThread>([found = std::move(found), asking = asking_, store = store_, key, options] {
     Error failure;
     try {
       TorchKeyValue keys(store->clone());
@@ -102,9 +112,9 @@ void FailureNotice::lookForAnothers(const std::string& key, const BootstrapOptio
       // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone, and nobody can tell
     } catch (const std::exception&) {
     }
-    const std::lock_guard lock(asking->mutex);
+    const std::lock_guard answer(asking->mutex);
     if (asking->isOpen) found(failure);
-  }).detach();
+  });
 }
 
 }  // namespace fairring

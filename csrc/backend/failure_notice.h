@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 
 #include "backend/completion.h"
 #include "base/error.h"
+#include "base/patient_thread.h"
 #include "group/bootstrap.h"
 
 namespace fairring {
@@ -25,6 +27,8 @@ class FailureNotice {
   // stay where they are.
   using OnFailed = std::function<void(Completion&, bool endsProcess)>;
 
+  static constexpr std::chrono::seconds kPatienceWithStore{5};
+
   struct EndsProcess {
     bool always = false;
     bool withDevice = false;  // if the group has made a call on CUDA tensors
@@ -34,7 +38,8 @@ class FailureNotice {
   FailureNotice(const FailureNotice&) = delete;
   FailureNotice& operator=(const FailureNotice&) = delete;
   ~FailureNotice() { close(); }
-  void close();  // from now on nothing is found
+  // From now on nothing is found. Waits kPatienceWithStore for a look that is under way.
+  void close();
 
   // A connection to the store, made while all is well: to make one to a store that has gone takes the store's timeout.
   void keep(StorePtr connection);
@@ -44,7 +49,7 @@ class FailureNotice {
   void tell(const Error& error, const std::string& key, Completion& completion);
   // `found` gets the error that the store has under the key, or an empty one. It is not called after close().
   void lookForAnothers(const std::string& key, const BootstrapOptions& options,
-                       std::function<void(const Error&)> found) const;
+                       std::function<void(const Error&)> found);
 
  private:
   struct Asking {
@@ -59,7 +64,9 @@ class FailureNotice {
   std::atomic<bool> hasCallOnDevice_ = false;
   std::mutex mutex_;  // guards all below
   StorePtr connection_;
+  std::unique_ptr<PatientThread> asks_;
   bool isTold_ = false;
+  bool isClosed_ = false;
 };
 
 }  // namespace fairring

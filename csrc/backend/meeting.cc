@@ -16,7 +16,7 @@ void Meeting::begin(Meet meet, std::function<void()> giveUp) {
   isUnderWay_ = true;
   giveUp_ = std::move(giveUp);
   try {
-    thread_ = std::thread([self = shared_from_this(), meet = std::move(meet)] { self->run(meet); });
+    thread_ = std::make_unique<PatientThread>([self = shared_from_this(), meet = std::move(meet)] { self->run(meet); });
   } catch (const std::system_error&) {  // no threads left: the ranks meet at the first call
     isUnderWay_ = false;
   }
@@ -68,7 +68,6 @@ void Meeting::breakOff() {
   changed_.notify_all();
 }
 
-// The thread is joined if its work is over, so that a group leaves none. It is left behind if the store keeps it.
 void Meeting::end() {
   const auto until = std::chrono::steady_clock::now() + kPatienceWithRanks;
   std::unique_lock lock(mutex_);
@@ -81,14 +80,12 @@ void Meeting::end() {
     broken_->ring();
     giveUp();
     lock.lock();
-    changed_.wait_for(lock, kPatience, over);
   }
   store_.reset();
-  std::thread ending = std::exchange(thread_, {});
-  const bool isOver = over();
+  std::unique_ptr<PatientThread> thread;
+  thread.swap(thread_);
   lock.unlock();
-  if (!ending.joinable()) return;
-  isOver ? ending.join() : ending.detach();
+  if (thread) thread->endBy(PatientThread::Clock::now() + kPatience);
 }
 
 }  // namespace fairring

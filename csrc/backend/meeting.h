@@ -11,10 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend/abortable_store.h"
+#include "base/patient_thread.h"
 
 namespace fairring {
 
@@ -41,7 +41,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   std::condition_variable changed_;
   StorePtr store_;  // null once ended: torch may keep the group longer than its store
   bool isUnderWay_ = false;
-  std::thread thread_;
+  std::unique_ptr<PatientThread> thread_;
   std::function<void()> giveUp_;
 };
 
