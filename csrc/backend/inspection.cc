@@ -110,6 +110,8 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
     entry["messages"] = counted.messages;
     entry["bytes"] = counted.bytes;
     entry["sends"] = counted.sends;
+    entry["rounded"] = counted.rounding.magnitude;
+    entry["lost"] = counted.rounding.lost;
     levels[py::int_(level)] = entry;
   }
   return levels;

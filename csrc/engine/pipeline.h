@@ -66,6 +66,7 @@ class Pipeline {
   void halt() { open_ = false; }
   void fail(const Error& error);  // the exchanges have been stopped
 
+  const Rounding& rounding() const { return slicing_.rounding(); }
   bool hasCalls(SliceQueue queue) const;
   bool awaitsInputs(std::uint64_t call) const;  // of that number
   bool isAtRest() const;                        // no call, no slice, and no staging taken

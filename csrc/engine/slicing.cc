@@ -76,7 +76,7 @@ CallPart Slicing::ofCells(CellSizes sizes, CellMemory memory) {
 
 std::shared_ptr<const SliceBody> Slicing::bodyOf(const Call& call) const {
   if (call.siteFormat == nullptr || planner_.topology().sites() == 1) return bodies_.dense;
-  return std::make_shared<const CompressedBody>(*call.siteFormat, call.residual);
+  return std::make_shared<const CompressedBody>(*call.siteFormat, call.residual, rounding_);
 }
 
 }  // namespace fairring

@@ -13,6 +13,7 @@
 #include "engine/plan_cache.h"
 #include "exchange/cells.h"
 #include "exchange/slice.h"
+#include "exchange/traffic.h"
 #include "plan/planner.h"
 
 namespace fairring {
@@ -53,6 +54,8 @@ class Slicing {
   CallPart ofCells(CellSizes sizes, CellMemory memory);
 
   const Planner& planner() const { return planner_; }
+  // Of this rank's contributions to sums that crossed between sites in a format.
+  const Rounding& rounding() const { return *rounding_; }
   const std::shared_ptr<const SliceBody>& dense() const { return bodies_.dense; }
 
  private:
@@ -65,6 +68,7 @@ class Slicing {
   const Planner& planner_;
   const int rank_;
   const SliceBodies bodies_;
+  const std::shared_ptr<Rounding> rounding_ = std::make_shared<Rounding>();
   PlanCache plans_;
 };
 

@@ -14,6 +14,7 @@ namespace fairring {
 namespace {
 
 constexpr std::uint64_t kPieceElements = 64 << 10;
+constexpr std::size_t kSampledElements = 4096;   // of each piece, for the mean error
 constexpr std::uint64_t kSummedElements = 1024;  // decoded at a time, so that they stay in the first cache
 
 float* floatsAt(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
@@ -47,6 +48,16 @@ void addAround(const SiteFormat& format, float* own, std::span<const std::byte* 
     decode(after);
     reduce({.dtype = DType::Float32}, own + begin, inputs, count);
   }
+}
+
+// Encodes a contribution, with the residual of the last time.
+void encodeFresh(const SiteFormat& format, float* values, std::byte* encoded, float* lost, std::size_t count,
+                 Rounding& counted) {
+  const std::size_t sample = std::min(count, kSampledElements);
+  addLost(values, lost, count);
+  counted.magnitude += magnitudeOf(values, sample);
+  format.encode(values, encoded, lost, count);
+  counted.lost += magnitudeOf(lost, sample);
 }
 
 bool isBetweenSites(const Slice& slice, std::size_t step) { return (*slice.plan)[step].level == Topology::kSiteLevel; }
@@ -115,22 +126,25 @@ Job CompressedBody::afterReceiving(const Slice& slice, std::size_t step, const s
 void CompressedBody::addKept(Pieces& pieces, const Slice& slice, const Range& range, std::byte* spare, float* lost,
                              bool fresh) const {
   float* const values = floatsAt(slice.at(range));
-  addPieces(pieces, floatsIn(range), [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
-    std::byte* const encoded = spare + format.bytes(begin);
-    if (fresh) addLost(values + begin, lost + begin, count);
-    format.encode(values + begin, encoded, lost == nullptr ? nullptr : lost + begin, count);
-    format.decode(encoded, values + begin, count);
-  });
+  addPieces(pieces, floatsIn(range),
+            [=, &format = format_, counted = counted_](std::uint64_t begin, std::uint64_t count) {
+              std::byte* const encoded = spare + format.bytes(begin);
+              if (fresh) {
+                encodeFresh(format, values + begin, encoded, lost + begin, count, *counted);
+              } else {
+                format.encode(values + begin, encoded, lost == nullptr ? nullptr : lost + begin, count);
+              }
+              format.decode(encoded, values + begin, count);
+            });
 }
 
 void CompressedBody::addSent(Pieces& pieces, const Slice& slice, const Range& range) const {
   std::byte* const place = slice.at(range);
   float* const lost = lostOf(slice, range);
-  addPieces(pieces, floatsIn(range), [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
-    float* const values = floatsAt(place) + begin;
-    addLost(values, lost + begin, count);
-    format.encode(values, place + format.bytes(begin), lost + begin, count);
-  });
+  addPieces(pieces, floatsIn(range),
+            [=, &format = format_, counted = counted_](std::uint64_t begin, std::uint64_t count) {
+              encodeFresh(format, floatsAt(place) + begin, place + format.bytes(begin), lost + begin, count, *counted);
+            });
 }
 
 void CompressedBody::addSum(Pieces& pieces, const Slice& slice, const Range& range,

@@ -11,15 +11,20 @@
 // all-reduce the whole rail) is sent.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "exchange/dense_body.h"
 #include "exchange/site_format.h"
+#include "exchange/traffic.h"
 
 namespace fairring {
 
 class CompressedBody final : public DenseBody {
  public:
-  // residual: the rounding errors of the call's elements, one for each.
-  CompressedBody(const SiteFormat& format, float* residual) : format_(format), residual_(residual) {}
+  // residual: the rounding errors of the call's elements, one for each. counted: gets those of the contributions.
+  CompressedBody(const SiteFormat& format, float* residual, std::shared_ptr<Rounding> counted)
+      : format_(format), residual_(residual), counted_(std::move(counted)) {}
 
   std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;
   Job beforeSending(const Slice& slice, std::size_t step) const override;
@@ -39,6 +44,7 @@ class CompressedBody final : public DenseBody {
 
   const SiteFormat& format_;
   float* const residual_;
+  const std::shared_ptr<Rounding> counted_;
 };
 
 }  // namespace fairring

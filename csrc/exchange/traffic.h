@@ -8,10 +8,18 @@
 
 namespace fairring {
 
+// The sums that have crossed in a format of their own: the magnitudes of a sample of their elements, and those of what
+// rounding took from these.
+struct Rounding {
+  double magnitude = 0;
+  double lost = 0;
+};
+
 struct Traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t sends = 0;
+  Rounding rounding;
 
   void add(std::uint64_t messageBytes) {
     ++messages;
@@ -21,6 +29,8 @@ struct Traffic {
     messages += other.messages;
     bytes += other.bytes;
     sends += other.sends;
+    rounding.magnitude += other.rounding.magnitude;
+    rounding.lost += other.rounding.lost;
     return *this;
   }
 };

@@ -409,6 +409,7 @@ TrafficByLevel Member::traffic() const {
   for (const auto& [peer, channel] : rails_->channels()) {
     moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += channel->sends();
   }
+  if (moved.contains(Topology::kSiteLevel)) moved[Topology::kSiteLevel].rounding = pipeline_->rounding();
   return moved;
 }
 

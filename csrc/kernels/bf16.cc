@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/control.h"
 
@@ -52,6 +54,15 @@ void addLost(float* values, float* lost, std::size_t elements) {
     for (std::size_t i = begin; i < begin + count; ++i) values[i] += lost[i];
   });
   std::fill_n(lost, elements, 0.0F);
+}
+
+double magnitudeOf(const float* values, std::size_t elements) {
+  constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> lanes{};
+  inBlocks(elements, [&](std::size_t begin, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += std::abs(finiteOr0(values[begin + i]));
+  });
+  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 void widen(const Bf16* narrow, float* wide, std::size_t elements) {

@@ -17,6 +17,8 @@ using Bf16 = std::uint16_t;  // its bits
 void roundToBf16(const float* values, Bf16* rounded, float* lost, std::size_t elements);
 // values[i] += lost[i]; lost[i] = 0.
 void addLost(float* values, float* lost, std::size_t elements);
+// The sum of their magnitudes, without those that are not finite.
+double magnitudeOf(const float* values, std::size_t elements);
 void widen(const Bf16* narrow, float* wide, std::size_t elements);
 
 }  // namespace fairring

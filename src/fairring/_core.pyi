@@ -65,10 +65,10 @@ def all_reduce_between_sites(backend: Any, site_format: str, tensor: Tensor, res
 def inspect(backend: Any) -> dict[str, Any] | None:
     """What all ranks of a group say of themselves: ranks, transports, rdma_refused. Waits for them; None: one rank."""
 
-def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
+def traffic(backend: Any) -> dict[int, dict[str, Any]] | None:
     """Of this rank, by level: messages that carried data, bytes (read at level 0, sent above), and sends.
 
-    The sends are those in which the messages went out, several in one. None: not ours.
+    The sends are those in which the messages went out, several in one. Moved has rounded and lost. None: not ours.
     """
 
 def trace(backend: Any, calls: int) -> str | None:

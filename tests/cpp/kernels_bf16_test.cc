@@ -57,6 +57,17 @@ TEST(Bf16, NothingIsLostOfWhatIsNoFiniteNumber) {
   EXPECT_EQ(floatOf(rounded[3]), kInfinity) << "nearer than the largest bf16";
 }
 
+TEST(Bf16, MagnitudesAreSummedWithoutWhatIsNoFiniteNumber) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  std::vector<float> values(3001, -0.5F);
+  values[7] = NAN;
+  values[2000] = std::numeric_limits<float>::infinity();
+  values[3000] = 2.0F;
+  EXPECT_EQ(magnitudeOf(values.data(), values.size()), 2998 * 0.5 + 2);
+  EXPECT_EQ(magnitudeOf(values.data(), 0), 0);
+  EXPECT_EQ(magnitudeOf(std::vector<float>(100, kMost).data(), 100), 100 * static_cast<double>(kMost));
+}
+
 TEST(Bf16, ArraysMayBeMadeInEachOthersPlace) {
   const std::vector<float> values = randomFloats(2);
   std::vector<Bf16> apart(kElements);
