@@ -79,7 +79,7 @@ Job DenseBody::fill(const Slice& slice, std::size_t step) const {
       if (static_cast<int>(owner) != rail->self) addCopies(copies, slice, rail->shards[owner]);
     }
   }
-  return jobOf(std::move(copies));
+  return jobOf(std::move(copies), slice.streams);
 }
 
 // Sums my shard over all ranks' images. My own elements come from the tensor itself. An all-reduce sums everything into

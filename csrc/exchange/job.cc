@@ -4,6 +4,18 @@
 
 namespace fairring {
 
+Job Job::timed(std::chrono::nanoseconds& sum) && {
+  if (isEmpty()) return {};
+  return Job(
+      [piece = std::move(piece_), &sum] {
+        const auto began = std::chrono::steady_clock::now();
+        const bool isMore = piece();
+        sum += std::chrono::steady_clock::now() - began;
+        return isMore;
+      },
+      isShort_);
+}
+
 bool Job::runAtOnce() {
   if (isEmpty()) return true;
   if (isShort_) piece_();

@@ -2,6 +2,7 @@
 // never waits longer than that. A value; the owner of the loop's progress runs it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -17,6 +18,9 @@ class Job {
   Job() = default;  // there is nothing to do
   // isShort: the first piece is the whole job, and takes a few microseconds at most.
   explicit Job(Loop::Piece piece, bool isShort = false) : piece_(std::move(piece)), isShort_(isShort) {}
+
+  // The same job, which adds the time of its pieces. The sum has to outlive it.
+  Job timed(std::chrono::nanoseconds& sum) &&;
 
   bool isEmpty() const { return piece_ == nullptr; }
   // Runs an empty or a short job to its end. False, and nothing is done, for a long one.

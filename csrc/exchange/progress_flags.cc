@@ -20,6 +20,7 @@ ProgressFlags::ProgressFlags(const std::vector<int>& ranks, int rank, std::uint6
       own_(Segment::create(kFlagsBytes + stagingBytes)),
       doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       unattached_(ranks.begin(), ranks.end()) {
+  static_assert(sizeof(Line) == alignof(Line));
   static_assert(sizeof(Line) * kAllLines + sizeof(Polling) <= kFlagsBytes);
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free,
                 "marks are shared between processes");
@@ -54,12 +55,17 @@ void ProgressFlags::publish(SliceId slice, const Published& published) {
   line.signature.store(published.signature, std::memory_order_relaxed);
   line.scale.store(published.scale, std::memory_order_relaxed);
   line.refused.store(published.refused, std::memory_order_relaxed);
+  line.cachedCost.store(published.costs.cached, std::memory_order_relaxed);
+  line.streamedCost.store(published.costs.streamed, std::memory_order_relaxed);
 }
 
 ProgressFlags::Published ProgressFlags::published(int peer, SliceId slice) const {
   const Line& line = lineOf(peers_.at(peer).segment, slice);
-  return {line.stagingOffset.load(std::memory_order_relaxed), line.signature.load(std::memory_order_relaxed),
-          line.scale.load(std::memory_order_relaxed), line.refused.load(std::memory_order_relaxed)};
+  return {line.stagingOffset.load(std::memory_order_relaxed),
+          line.signature.load(std::memory_order_relaxed),
+          line.scale.load(std::memory_order_relaxed),
+          line.refused.load(std::memory_order_relaxed),
+          {line.cachedCost.load(std::memory_order_relaxed), line.streamedCost.load(std::memory_order_relaxed)}};
 }
 
 void ProgressFlags::signal(Progress progress, SliceId slice) {

@@ -13,6 +13,7 @@
 #include "base/descriptor.h"
 #include "exchange/segment.h"
 #include "exchange/slice_id.h"
+#include "exchange/store_choice.h"
 
 namespace fairring {
 
@@ -30,6 +31,8 @@ class ProgressFlags {
     std::atomic<std::uint64_t> signature;      // of its call
     std::atomic<double> scale;                 // of its elements
     std::atomic<std::uint32_t> refused;        // as Slice has it; published anew before `summed`
+    std::atomic<float> cachedCost;             // StoreCosts
+    std::atomic<float> streamedCost;
   };
   using Progress = std::atomic<std::uint64_t> Line::*;
 
@@ -39,6 +42,7 @@ class ProgressFlags {
     std::uint64_t signature;
     double scale;
     std::uint32_t refused;
+    StoreCosts costs;
   };
 
   // ranks: of this machine, with this one among them. Throws Failure(System) if there is no memory.

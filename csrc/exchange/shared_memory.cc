@@ -45,6 +45,7 @@ void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
   assert(loop_.isCurrent() && slices_.size() < 2 * kMostSlices);
   InFlight state;
   state.slice = slice;
+  slice->streams = ranks_.size() > 1 && stores_.streams(slice->id, slice->layout->bytes);
   slices_.emplace(slice->id, std::move(state));
   loop_.addPending(1);
   for (const int peer : left_) failIfNeeded(peer);
@@ -73,13 +74,14 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
 
 // Puts a job of the slice on the loop; the continuation follows.
 void SharedMemory::run(InFlight& state, Job job, void (SharedMemory::*then)(InFlight&)) {
+  if (isMeasured(state)) job = std::move(job).timed(state.busy);
   if (job.runAtOnce()) return (this->*then)(state);
   std::move(job).run(loop_, this, urgencyOf(state.slice->id),
                      [this, id = state.slice->id, then] { (this->*then)(slices_.at(id)); });
 }
 
 void SharedMemory::publish(const Slice& slice) {
-  flags_.publish(slice.id, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
+  flags_.publish(slice.id, {slice.stagingOffset, slice.signature, slice.scale, slice.refused, stores_.own()});
 }
 
 // If several slices are in flight, the peers are woken once for all flags of a turn. If woken at each flag, they would
@@ -114,6 +116,7 @@ void SharedMemory::filled(InFlight& state) {
 
 void SharedMemory::combine(InFlight& state) {
   enter(state, Phase::Combining);
+  state.hasCombined = true;
   state.record.heard = timeBy(recorder_);
   Slice& slice = *state.slice;
   slice.isDelivering = isAllReduce(state);
@@ -131,13 +134,19 @@ void SharedMemory::combined(InFlight& state) {
   advance(id);
 }
 
+bool SharedMemory::isMeasured(const InFlight& state) const {
+  return ranks_.size() > 1 && state.slice->layout->bytes >= StoreChoice::kLeastBytes;
+}
+
 bool SharedMemory::isAllReduce(const InFlight& state) {
   return (*state.slice->plan)[state.step].verb == Verb::AllReduce;
 }
 
 // The result is in the tensors; the others may still read this rank's image.
 void SharedMemory::delivered(InFlight& state) {
-  signal(&ProgressFlags::Line::finished, state.slice->id);
+  const Slice& slice = *state.slice;
+  if (isMeasured(state) && state.hasCombined) stores_.took(slice.streams, slice.layout->bytes, state.busy);
+  signal(&ProgressFlags::Line::finished, slice.id);
   loop_.addPending(-1);
   recordEnd(state);
   raise(state, Phase::Gathered);
@@ -214,6 +223,7 @@ bool SharedMemory::readMark(int rank, InFlight& state) {
     return false;
   }
   state.slice->refuse(published.refused);
+  stores_.heard(rank, published.costs);
   state.images[rank] = {flags_.stagingOf(rank) + published.stagingOffset, published.scale};
   return true;
 }

@@ -16,6 +16,7 @@
 // loop only.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "exchange/progress_flags.h"
 #include "exchange/recorder.h"
 #include "exchange/slice_body.h"
+#include "exchange/store_choice.h"
 #include "exchange/traffic.h"
 
 namespace fairring {
@@ -62,6 +64,8 @@ class SharedMemory final : public Exchange {
     std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
     std::size_t arrived = 0;      // peers whose flag for this phase was set at the last poll
     SliceRecord record;           // of its step
+    bool hasCombined = false;
+    std::chrono::nanoseconds busy{0};
   };
 
   static bool hasRail(const InFlight& state) { return !state.slice->layout->at(0).rails.empty(); }
@@ -79,6 +83,7 @@ class SharedMemory final : public Exchange {
   void filled(InFlight& state);
   void combine(InFlight& state);
   void combined(InFlight& state);
+  bool isMeasured(const InFlight& state) const;  // for the choice of stores
   static bool isAllReduce(const InFlight& state);
   void delivered(InFlight& state);
   void load(InFlight& state);
@@ -105,6 +110,7 @@ class SharedMemory final : public Exchange {
   std::map<SliceId, InFlight> slices_;
   std::set<int> left_;
   Traffic traffic_;
+  StoreChoice stores_;
   Recorder* recorder_ = nullptr;  // null if there is none
   bool signalled_ = false;        // in this turn, and no peer was woken for it
 };

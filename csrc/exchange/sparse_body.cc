@@ -142,7 +142,7 @@ Job SparseBody::fill(const Slice& slice, std::size_t step) const {
     const std::uint64_t begin = sparse.bytesOf(rows_->rank(), {0, shard.begin});
     copies.push_back({slice.image + contributionOffset(slice) + begin, valuesOf(slice, *rows_) + begin, bytes});
   }
-  return jobOf(std::move(copies));
+  return jobOf(std::move(copies), slice.streams);
 }
 
 // Sums my shard over all ranks' contributions. My own rows are read in place.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/stream_copy.h"
+
 namespace fairring {
 
 namespace {
@@ -21,6 +23,7 @@ void run(const Sum& sum, std::span<const Input> inputs, std::uint64_t elements) 
 
 struct Copies {  // as Sums are, in the order given
   std::vector<Copy> all;
+  bool streams = false;
   std::size_t current = 0;
 
   std::uint64_t bytesRead() const {
@@ -33,7 +36,7 @@ struct Copies {  // as Sums are, in the order given
     while (current < all.size()) {
       Copy& copy = all[current];
       const std::uint64_t now = std::min(copy.bytes, bytes);
-      std::memcpy(copy.to, copy.from, now);
+      streams ? streamCopy(copy.to, copy.from, now) : static_cast<void>(std::memcpy(copy.to, copy.from, now));
       copy = {copy.to + now, copy.from + now, copy.bytes - now};
       if (copy.bytes == 0) ++current;
       bytes -= now;
@@ -86,6 +89,8 @@ bool Sums::runSome(std::uint64_t bytes) {
 }
 
 Job jobOf(Sums sums) { return jobOfWork(std::move(sums)); }
-Job jobOf(std::vector<Copy> copies) { return jobOfWork(Copies{.all = std::move(copies)}); }
+Job jobOf(std::vector<Copy> copies, bool streams) {
+  return jobOfWork(Copies{.all = std::move(copies), .streams = streams});
+}
 
 }  // namespace fairring

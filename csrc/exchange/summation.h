@@ -49,6 +49,7 @@ class Sums {
 };
 
 Job jobOf(Sums sums);
-Job jobOf(std::vector<Copy> copies);
+// streams: by streaming stores.
+Job jobOf(std::vector<Copy> copies, bool streams = false);
 
 }  // namespace fairring

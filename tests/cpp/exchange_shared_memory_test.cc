@@ -27,6 +27,8 @@ struct Pair {
   std::array<std::vector<float>, 2> tensors;
   std::array<Error, 2> errors;
   std::array<int, 2> ready{};
+  std::uint64_t elements = kElements;
+  std::uint64_t sequence = 0;
 
   // The loop's progress belongs to the thread inside runOnce().
   void onLoop(std::function<void()> task) {
@@ -62,13 +64,14 @@ struct Pair {
   }
 
   std::shared_ptr<Slice> sliceOf(int rank) {
-    tensors[rank].assign(kElements, static_cast<float>(rank + 1));
+    tensors[rank].assign(elements, static_cast<float>(rank + 1));
     const Topology topology = onOneSite({2});
     Slice slice;
-    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements * sizeof(float)));
+    slice.id.sequence = sequence;
+    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, elements * sizeof(float)));
     slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
     auto* const tensor = reinterpret_cast<std::byte*>(tensors[rank].data());
-    slice.portions = {{.begin = 0, .elements = kElements, .from = tensor, .to = tensor, .reduction = {}}};
+    slice.portions = {{.begin = 0, .elements = elements, .from = tensor, .to = tensor, .reduction = {}}};
     slice.image = ranks[rank]->flags().staging();
     return std::make_shared<Slice>(slice);
   }
@@ -111,6 +114,29 @@ TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
     EXPECT_EQ(rank->traffic().messages, 2);
     EXPECT_EQ(rank->traffic().bytes, kElements * sizeof(float));
   }
+}
+
+TEST(SharedMemory, TriesBothWaysToFillAnImageAndTellsTheTimes) {
+  Pair pair;
+  pair.elements = kStagingBytes / sizeof(float);
+  std::vector<std::uint64_t> streamed;
+  for (; pair.sequence < 80; ++pair.sequence) {
+    pair.ready = {};
+    const auto first = pair.begin(0);
+    const auto second = pair.begin(1);
+    pair.run();
+    pair.gather(0, first);
+    pair.gather(1, second);
+    pair.run();
+    ASSERT_EQ(pair.ready, (std::array{2, 2}));
+    for (const auto& tensor : pair.tensors) ASSERT_EQ(tensor, std::vector<float>(pair.elements, 3.0F));
+    const auto [offset, signature, scale, refused, costs] = pair.ranks[0]->flags().published(1, first->id);
+    EXPECT_EQ(costs.cached > 0, pair.sequence > 0);
+    EXPECT_EQ(costs.streamed > 0, pair.sequence > 60);
+    if (first->streams) streamed.push_back(pair.sequence);
+  }
+  ASSERT_FALSE(streamed.empty());
+  EXPECT_EQ(streamed.front(), 60);
 }
 
 bool isRung(SharedMemory& rank) {
