@@ -35,7 +35,7 @@ struct Slice {
   std::byte* unusedImage = nullptr;  // if the image is the tensor: its unused room in staging; else null
   std::uint64_t stagingOffset = 0;   // of the image within the staging
   std::uint64_t begin = 0;           // its first byte in the call
-  bool streams = false;              // store_choice.h; in an all-to-all it does not
+  bool streams = false;              // streaming stores fill its image (store_choice.h), except in an all-to-all
   bool isDelivering = false;         // an all-reduce in one step within the machine has begun to write the tensors
 
   std::byte* at(const Range& range) const { return image + range.begin; }

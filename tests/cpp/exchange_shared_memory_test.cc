@@ -93,6 +93,17 @@ struct Pair {
     for (int turn = 0; turn < 100; ++turn) loop.runOnce(0ms);
   }
 
+  // Both ranks' steps of one slice; returns rank 0's.
+  std::shared_ptr<Slice> allReduce() {
+    const auto first = begin(0);
+    const auto second = begin(1);
+    run();
+    gather(0, first);
+    gather(1, second);
+    run();
+    return first;
+  }
+
   // The fourth word of the first line of flags: where the rank claims that its image lies.
   void lie(int rank, std::uint64_t stagingOffset) const {
     std::byte* flags = ranks[rank]->flags().staging() - (64 << 10);
@@ -102,12 +113,7 @@ struct Pair {
 
 TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
   Pair pair;
-  const auto first = pair.begin(0);
-  const auto second = pair.begin(1);
-  pair.run();
-  pair.gather(0, first);
-  pair.gather(1, second);
-  pair.run();
+  pair.allReduce();
   EXPECT_EQ(pair.ready, (std::array{2, 2}));
   for (const auto& tensor : pair.tensors) EXPECT_EQ(tensor, std::vector<float>(kElements, 3.0F));
   for (const auto& rank : pair.ranks) {  // half of it, in each of two steps
@@ -122,18 +128,13 @@ TEST(SharedMemory, TriesBothWaysToFillAnImageAndTellsTheTimes) {
   std::vector<std::uint64_t> streamed;
   for (; pair.sequence < 80; ++pair.sequence) {
     pair.ready = {};
-    const auto first = pair.begin(0);
-    const auto second = pair.begin(1);
-    pair.run();
-    pair.gather(0, first);
-    pair.gather(1, second);
-    pair.run();
+    const auto slice = pair.allReduce();
     ASSERT_EQ(pair.ready, (std::array{2, 2}));
     for (const auto& tensor : pair.tensors) ASSERT_EQ(tensor, std::vector<float>(pair.elements, 3.0F));
-    const auto [offset, signature, scale, refused, costs] = pair.ranks[0]->flags().published(1, first->id);
+    const auto [offset, signature, scale, refused, costs] = pair.ranks[0]->flags().published(1, slice->id);
     EXPECT_EQ(costs.cached > 0, pair.sequence > 0);
     EXPECT_EQ(costs.streamed > 0, pair.sequence > 60);
-    if (first->streams) streamed.push_back(pair.sequence);
+    if (slice->streams) streamed.push_back(pair.sequence);
   }
   ASSERT_FALSE(streamed.empty());
   EXPECT_EQ(streamed.front(), 60);
