@@ -44,14 +44,10 @@ FailureNotice::FailureNotice(StorePtr store, EndsProcess ends, OnFailed onFailed
     : store_(std::move(store)), ends_(ends), onFailed_(std::move(onFailed)) {}
 
 void FailureNotice::close() {
+  std::unique_ptr<PatientThread> asks;
   {
     const std::lock_guard lock(asking_->mutex);
     asking_->isOpen = false;
-  }
-  std::unique_ptr<PatientThread> asks;
-  {
-    const std::lock_guard lock(mutex_);
-    isClosed_ = true;
     asks.swap(asks_);
   }
   if (asks) asks->endBy(PatientThread::Clock::now() + kPatienceWithStore);
@@ -100,8 +96,8 @@ void FailureNotice::tell(const Error& error, const std::string& key, Completion&
 
 void FailureNotice::lookForAnothers(const std::string& key, const BootstrapOptions& options,
                                     std::function<void(const Error&)> found) {
-  const std::lock_guard lock(mutex_);
-  if (isClosed_) return;
+  const std::lock_guard lock(asking_->mutex);
+  if (!asking_->isOpen) return;
   // If the link to the store is cut, the answer never comes, and torch's store has no question that can be broken off.
   // The loop that the answer goes to is there until close().
   asks_ = std::make_unique<PatientThread>([found = std::move(found), asking = asking_, store = store_, key, options] {

@@ -53,7 +53,7 @@ class FailureNotice {
 
  private:
   struct Asking {
-    std::mutex mutex;  // guards the next; held while an answer of the store's is posted to the loop
+    std::mutex mutex;  // guards the next, and asks_; held while an answer of the store's is posted to the loop
     bool isOpen = true;
   };
 
@@ -61,12 +61,11 @@ class FailureNotice {
   const EndsProcess ends_;
   const OnFailed onFailed_;
   const std::shared_ptr<Asking> asking_ = std::make_shared<Asking>();
+  std::unique_ptr<PatientThread> asks_;
   std::atomic<bool> hasCallOnDevice_ = false;
   std::mutex mutex_;  // guards all below
   StorePtr connection_;
-  std::unique_ptr<PatientThread> asks_;
   bool isTold_ = false;
-  bool isClosed_ = false;
 };
 
 }  // namespace fairring
