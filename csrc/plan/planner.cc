@@ -26,6 +26,11 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
+// In groups of machines three steps share a link, which slices fill from that number on. They are as large as that, but
+// for parts of fewer bytes than it pays to send (docs/algorithms.md).
+constexpr std::uint64_t kLeastGroupedSlices = 8;
+constexpr std::uint64_t kGroupedSliceBytes = 3 << 20;
+constexpr std::uint64_t kGroupedPartBytes = 96 << 10;
 // The most that a rank reads from the others of its machine in one step. To read more takes longer than to wait for
 // them twice.
 constexpr std::uint64_t kMostOneShotBytes = 64 << 10;
@@ -327,13 +332,22 @@ std::uint64_t Planner::cutsOf(const Candidate& candidate, std::uint64_t bytes) c
   return topology_.sites() > 1 ? kMostSlicesAcrossSites : kMostSlicesOfUncut;
 }
 
-// If machines of one rank sum in shards, a link is idle from when a slice's last part has been sent until the last
-// one of the other machines has come. Other slices fill it. No cost row knows of it, so the prediction does not either.
+// A link is idle from when a slice's last part has been sent until the last one of the other machines has come, which
+// is the later the more of them send at once. Other slices fill it. No cost row knows of it, so the prediction does not
+// either.
 std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const {
-  const int machines = topology_.machines();
-  const bool inShards = candidate.plan == hierarchicalPlan(topology_.levels(), false);
-  if (machines < 3 || machines != topology_.world() || topology_.sites() > 1 || !inShards) return 1;
-  const std::uint64_t cuts = bytes / (static_cast<std::uint64_t>(machines) * kOverlappedPartBytes);
+  const auto machines = static_cast<std::uint64_t>(topology_.machines());
+  if (machines < 3 || topology_.sites() > 1) return 1;
+  const std::vector<int> levels = topologyOf(candidate.grouped).levels();
+  const bool inShards = candidate.plan == hierarchicalPlan(levels, false);
+  if (candidate.grouped) {
+    if (!inShards && candidate.plan != hierarchicalPlan(levels, true)) return 1;
+    const std::uint64_t leastBytes = machines * kGroupedPartBytes;
+    if (bytes < kLeastGroupedSlices * leastBytes) return 1;
+    return std::max(kLeastGroupedSlices, bytes / std::max(leastBytes, kGroupedSliceBytes));
+  }
+  if (!inShards || topology_.machines() != topology_.world()) return 1;
+  const std::uint64_t cuts = bytes / (machines * kOverlappedPartBytes);
   return cuts > kMostOverlappedSlices ? 1 : std::max<std::uint64_t>(1, cuts);
 }
 
@@ -349,7 +363,8 @@ Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes
   }
   const std::uint64_t least = sizeOf(bytes, leastCutsOf(candidate, bytes), settings_.sliceGrainBytes);
   if (least >= best.sliceBytes) return best;
-  return {least, std::max(best.seconds, kLeastCutsShare * predict(candidate, bytes, least))};
+  const double seconds = kLeastCutsShare * predict(candidate, bytes, least);
+  return {least, candidate.grouped ? seconds : std::max(best.seconds, seconds)};
 }
 
 // Larger slices than usual are none too large where staging holds the whole call at once.

@@ -177,6 +177,22 @@ TEST(SliceSize, FillsLinksWithOtherSlicesWhereMachinesHaveOneRank) {
   EXPECT_EQ(sliceBytes({2, 2, 2}, kMiB), kMiB);
 }
 
+TEST(SliceSize, FillsLinksWithSlicesInGroupsOfMachines) {
+  const auto choice = [](int machines, std::uint64_t bytes) {
+    return Planner(onOneSite(std::vector<int>(machines, 2)), settings(50 * kMiB)).choose(bytes);
+  };
+  const auto isInGroups = [](const PlanChoice& chosen) {
+    return std::ranges::any_of(chosen.plan, [](const Step& step) { return step.level == Topology::kSiteLevel; });
+  };
+  EXPECT_TRUE(isInGroups(choice(8, 24 * kMiB)));
+  EXPECT_EQ(choice(8, 24 * kMiB).sliceBytes, 3 * kMiB);
+  EXPECT_EQ(choice(8, 96 * kMiB).sliceBytes, 3 * kMiB);
+  EXPECT_EQ(choice(8, 8 * kMiB).sliceBytes, kMiB);
+  EXPECT_EQ(choice(8, kMiB).sliceBytes, kMiB);
+  EXPECT_EQ(choice(64, 96 * kMiB).sliceBytes, 6 * kMiB);  // parts of 96 KiB
+  EXPECT_GT(choice(7, 24 * kMiB).sliceBytes, 3 * kMiB);
+}
+
 struct EqualSlices {
   std::uint64_t equal;
   std::uint64_t slices;
