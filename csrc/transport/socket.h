@@ -37,9 +37,10 @@ Descriptor acceptFrom(const Descriptor& listener);  // empty if none waits; errn
 // answer a keep-alive probe, for that long (0: the system's default). Little unsent data may wait in the kernel, so
 // that it does not delay more urgent messages.
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience);
-// Sets up one of many connections that carry payload at once, after connecting: to a near machine it takes CUBIC if the
-// system's congestion control is BBR, with which such connections share a network card unevenly (docs/gotchas.md).
-// Connections to farther machines keep the system's: on long ways packets are lost for other reasons than congestion.
+// Sets up one of many connections that carry payload at once, after connecting (docs/gotchas.md). To a near machine it
+// takes CUBIC if the system's congestion control is BBR, with which such connections share a network card unevenly, and
+// repeats packets that a switch has dropped after 40 ms instead of 200, where the kernel can. Connections to farther
+// machines keep what the system has: on long ways packets are lost for other reasons than congestion.
 void shareEvenly(const Descriptor& socket);
 
 }  // namespace fairring

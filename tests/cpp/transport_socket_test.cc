@@ -49,6 +49,20 @@ TEST(Socket, KeepsAnyOtherCongestionControl) {
   EXPECT_EQ(congestionOf(socket), "reno");
 }
 
+TEST(Socket, ToANearMachineRepeatsLostPacketsSoon) {
+  constexpr int kTcpRtoMinUs = 45;  // TCP_RTO_MIN_US
+  const Descriptor listener = listenOn(tcpAddress("127.0.0.1", 0));
+  const Descriptor socket = connected(listener);
+  int microseconds = 0;
+  socklen_t size = sizeof microseconds;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, kTcpRtoMinUs, &microseconds, &size) != 0)
+    GTEST_SKIP() << "the kernel is older than 6.15";
+  shareEvenly(socket);
+  ASSERT_EQ(::getsockopt(socket.get(), IPPROTO_TCP, kTcpRtoMinUs, &microseconds, &size), 0);
+  EXPECT_GE(microseconds, 40'000);
+  EXPECT_LE(microseconds, 60'000);
+}
+
 TEST(Socket, OfTheMachineHasNone) {
   const Descriptor listener = listenOn(localAddress("fairring-socket-test"));
   const Descriptor socket = startConnect(localAddress("fairring-socket-test"));
