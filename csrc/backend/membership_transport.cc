@@ -5,27 +5,38 @@
 
 #include "backend/membership.h"
 #include "backend/transports.h"
+#include "engine/pipeline.h"
 #include "group/transport_choice.h"
 #include "transport/rdma_offer.h"
 #include "transport/tensorpipe_transport.h"
+#include "transport/verbs_hardware.h"
 
 namespace fairring {
 
-// TensorPipe itself is tried last, by all ranks: a refusal would otherwise end the group when it connects.
+// Devices themselves are tried last, by all ranks: a refusal would otherwise end the group when it connects.
 RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runtime) {
   RankFacts facts = options.facts;
   facts.addresses = runtime.interfaces().rail;
   facts.siteAddresses = runtime.interfaces().site;
   facts.port = runtime.acceptor().port();
-  const auto wants = [](const std::string& setting) { return setting == "auto" || setting == "ibv"; };
-  if (!wants(options.transport.rail) && options.transport.site != "ibv") return facts;
+  const auto& [rail, site] = options.transport;
+  const std::string automatic = rail == "auto" ? automaticRdma(transports()).name : "";
+  const auto wants = [&](const std::string& name) { return rail == name || site == name || automatic == name; };
+  if (!wants("verbs") && !wants("ibv")) return facts;
   if (options.reconfigurable) {
     facts.rdmaObstacle = "the group's members change, and what of RDMA a rank needs depends on how many they are";
     return facts;
   }
   const int mostPeers = options.size - 1;
-  facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
-  facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+  if (wants("verbs")) {
+    const std::uint64_t staging = options.totalMemoryBytes + Pipeline::expressBytesBeside(options.totalMemoryBytes);
+    facts.rdmaFabric = verbsOffer(mostPeers, staging).fabric;
+    facts.rdmaObstacle = verbsObstacle(mostPeers, staging);
+  }
+  if (wants("ibv") && facts.rdmaObstacle.empty()) {
+    facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
+    facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+  }
   return facts;
 }
 

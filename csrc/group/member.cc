@@ -164,7 +164,7 @@ void Member::prepare() {
     rails_->onChannelEnded = [this](int peer, const Error& error) {
       failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
     };
-    makeChannels();
+    makeChannels(bulk + express);
   }
   std::byte* const staging = machine_->flags().staging();
   const bool tensorsMayBeImages = neighbours_.local().size() == 1 && settings_.transports.rail.tensorsMayBeImages &&
@@ -176,10 +176,13 @@ void Member::prepare() {
 }
 
 // Peers that one transport reaches at one address of this rank's share what that transport has for all of them.
-void Member::makeChannels() {
+void Member::makeChannels(std::uint64_t stagingBytes) {
+  const std::vector<int>& local = neighbours_.local();
   ChannelSettings settings{.rank = rank_,
                            .peers = {},
                            .bindAddress = "",
+                           .localIndex = static_cast<int>(std::ranges::lower_bound(local, rank_) - local.begin()),
+                           .staging = {machine_->flags().staging(), stagingBytes},
                            .secret = endpoint_->secret,
                            .relinking = {[this](int peer, std::uint32_t lane) {
                                            connector_->restore(peer, Purpose::Lane, lane,
@@ -460,7 +463,10 @@ void Member::onControl(int peer, ControlMessage message) {
   switch (message.type) {
     case ControlType::Contact:
       if (Channel* const channel = channelTo(peer); channel != nullptr && !hasFailed())
-        guarded([&] { channel->connect(message.text); });
+        guarded([&] {
+          const std::string answer = channel->connect(message.text);
+          if (!answer.empty()) control_->send(peer, ControlType::Contact, answer);
+        });
       return;
     case ControlType::Segment:
       if (!hasFailed()) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });

@@ -100,7 +100,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   FailureDetector::Ways waysToAct();
   FailureDetector::Standing standingOf(int peer) const;
   void hasLeft(FailureDetector::Sign::Kind ended, int peer);
-  void makeChannels();
+  void makeChannels(std::uint64_t stagingBytes);
   void addLane(AuthenticatedConnection lane);
   Channel* channelTo(int peer) const;  // of the rails; null: there is none
   void introduce(int peer);

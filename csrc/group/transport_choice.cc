@@ -43,13 +43,9 @@ bool anyExchange(const std::vector<RankFacts>& facts, const Includes& exchange) 
   });
 }
 
-const Transport& rdmaOf(const std::vector<Transport>& transports) {
-  return *std::ranges::find_if(transports, &Transport::isRdma);
-}
-
-void refuse(const std::string& obstacle) {
-  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=tensorpipe:ibv can't be used: ", obstacle,
-        " (auto takes TCP instead)");
+void refuse(const Transport& transport, const std::string& obstacle) {
+  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=", transport.name == "ibv" ? "tensorpipe:" : "",
+        transport.name, " can't be used: ", obstacle, " (auto takes TCP instead)");
 }
 
 // Where RDMA is not taken, "auto" is the first.
@@ -61,16 +57,20 @@ const Transport& named(const std::string& name, const std::vector<Transport>& tr
 
 }  // namespace
 
+const Transport& automaticRdma(const std::vector<Transport>& transports) {
+  return *std::ranges::find_if(transports, &Transport::isRdma);
+}
+
 TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts,
                                 const std::vector<Transport>& transports) {
   TransportChoice choice{{named(settings.rail, transports), named(settings.site, transports)}, {}};
-  if (choice.transports.site.isRdma) refuse(rdmaObstacle(facts, onOtherSites));
+  if (choice.transports.site.isRdma) refuse(choice.transports.site, rdmaObstacle(facts, onOtherSites));
   const bool isAsked = settings.rail == "auto" || choice.transports.rail.isRdma;
   if (!isAsked || !anyExchange(facts, onOneSite)) return choice;
   const std::string obstacle = rdmaObstacle(facts, onOneSite);
-  if (choice.transports.rail.isRdma) refuse(obstacle);
+  if (choice.transports.rail.isRdma) refuse(choice.transports.rail, obstacle);
   if (obstacle.empty()) {
-    choice.transports.rail = rdmaOf(transports);
+    if (!choice.transports.rail.isRdma) choice.transports.rail = automaticRdma(transports);
     return choice;
   }
   choice.rdmaRefused = obstacle;

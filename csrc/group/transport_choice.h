@@ -22,6 +22,9 @@ struct TransportChoice {
   bool rdmaIsThere = false;  // some rank has a device, so that this is news
 };
 
+// The first for RDMA among these: the one that "auto" takes where it can.
+const Transport& automaticRdma(const std::vector<Transport>& transports);
+
 // Of these transports. Throws Failure(Configuration) where RDMA was asked for and some rank can't.
 TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts,
                                 const std::vector<Transport>& transports);

@@ -10,7 +10,7 @@
 namespace fairring {
 
 // Rows by level, for CPU tensors: shared memory, the transport of the rails, that between sites. Transports are "tcp",
-// or TensorPipe's "uv", "shm", "ibv"; throws Failure(Configuration) for any other name.
+// "verbs", or TensorPipe's "uv", "shm", "ibv"; throws Failure(Configuration) for any other name.
 std::vector<CostRow> builtInRows(const std::string& rail, const std::string& site = "tcp");
 
 // The same networks for tensors of a CUDA device: level 0 is NCCL's, and what crosses a network passes pinned memory.

@@ -1,6 +1,6 @@
 // A channel carries messages between this rank and one peer. This is the interface between the algorithms (rails.h,
-// point_to_point.h) and the networks. TCP (tcp_channel.h) and TensorPipe (tensorpipe_channel.h) implement it, and one
-// conformance test covers both.
+// point_to_point.h) and the networks. TCP (tcp_channel.h), verbs (verbs_channel.h) and TensorPipe
+// (tensorpipe_channel.h) implement it, and one conformance test covers all.
 //
 // A message is a header and the bytes that it announces. The channel asks the receiver for the place of each message by
 // its header, and tells it when the message is there. Flow control stands above: a message is only sent into memory
@@ -92,8 +92,9 @@ class Channel {
   // A channel gets its connections in one of two ways. By lanes, which the connector brings:
   virtual void add(std::uint32_t /*lane*/, Stream /*stream*/) {}  // replaces an earlier one with the same index
   // Or by a contact, which the lower of two ranks sends over the control connection, and to which the higher connects.
+  // It may answer by a contact of its own, to which the lower connects.
   virtual std::string contact() const { return {}; }  // empty: there is none to send
-  virtual void connect(const std::string& /*contact*/) {}
+  virtual std::string connect(const std::string& /*contact*/) { return {}; }  // the answer; empty: none
   // Whether it has been connected and proven. One that gets lanes does not wait for them.
   virtual bool isOpen() const { return true; }
 };

@@ -1,85 +1,18 @@
 #include "transport/rdma_devices.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <fstream>
-#include <memory>
 #include <system_error>
 
 #include "base/error.h"
+#include "transport/rdma_system.h"
 
 namespace fairring {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string firstLine(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line;
-}
-
-// "4: ACTIVE" as "ACTIVE".
-std::string stateIn(const fs::path& file) {
-  const std::string line = firstLine(file);
-  const std::size_t colon = line.find(": ");
-  return colon == std::string::npos ? line : line.substr(colon + 2);
-}
-
-// The node through which programs reach the device: "uverbs0". Empty if the kernel offers none.
-std::string nodeOf(const std::string& device, const RdmaSources& sources) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(sources.classes / "infiniband_verbs", ignored)) {
-    if (firstLine(entry.path() / "ibdev") == device) return entry.path().filename();
-  }
-  return {};
-}
-
-// The form of /proc/net/if_inet6: "fe80:0000:...:0001" without colons.
-std::string withoutColons(std::string gid) {
-  std::erase(gid, ':');
-  return gid;
-}
-
-bool hasAddress(const std::string& netdev, const std::string& gid, const fs::path& addresses) {
-  constexpr unsigned kTentative = 0x40;
-  std::ifstream lines(addresses);
-  std::string address;
-  std::string index;
-  std::string prefix;
-  std::string scope;
-  std::string flags;
-  std::string name;
-  while (lines >> address >> index >> prefix >> scope >> flags >> name) {
-    if (name != netdev || address != withoutColons(gid)) continue;
-    return (std::stoul(flags, nullptr, 16) & kTentative) == 0;
-  }
-  return false;
-}
-
-// "10.77.0.0/24"; empty if the interface has no IPv4 address.
-std::string networkOf(const std::string& netdev) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (netdev != entry->ifa_name || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    const auto mask = reinterpret_cast<const sockaddr_in*>(entry->ifa_netmask)->sin_addr.s_addr;
-    in_addr network = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
-    network.s_addr &= mask;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    ::inet_ntop(AF_INET, &network, text.data(), text.size());
-    return concat(text.data(), "/", std::popcount(mask));
-  }
-  return {};
-}
 
 // GID 0 is link-local with RoCE: it reaches the interface's own network and no further. With InfiniBand its first half
 // is the subnet's.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 
 #include "base/error.h"
 
@@ -20,6 +21,19 @@ namespace {
 constexpr std::uint64_t kLockedBytesPerPeer = 12 << 20;
 constexpr std::uint64_t kLockedBytesAnyway = 16 << 20;
 
+// Those of other groups of this process, say.
+std::uint64_t pinnedBytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word != "VmPin:") continue;
+    std::uint64_t kibibytes = 0;
+    status >> kibibytes;
+    return kibibytes << 10;
+  }
+  return 0;
+}
+
 std::optional<std::uint64_t> lockableBytes() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
@@ -27,13 +41,14 @@ std::optional<std::uint64_t> lockableBytes() {
                           (capabilities[0].effective & (1U << CAP_IPC_LOCK)) != 0;
   rlimit limit{};
   if (mayLockAll || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  return limit.rlim_cur;
+  const std::uint64_t locked = pinnedBytes();
+  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, locked);
 }
 
 }  // namespace
 
 RdmaRights rdmaRights() {
-  RdmaRights rights{.libraryLoads = false, .first = {}, .lockableBytes = lockableBytes()};
+  RdmaRights rights{.libraryLoads = false, .first = {}, .lockableBytes = lockableBytes(), .devices = {}};
   // Never closed: TensorPipe opens it too, and drivers are hardly tested for being unloaded.
   void* const library = ::dlopen("libibverbs.so.1", RTLD_LOCAL | RTLD_LAZY);
   if (library == nullptr) return rights;
@@ -45,7 +60,8 @@ RdmaRights rdmaRights() {
   int count = 0;
   void** const found = list(&count);
   if (found == nullptr) return rights;
-  if (count > 0) rights.first = name(found[0]);
+  for (int i = 0; i < count; ++i) rights.devices.emplace_back(name(found[i]));
+  if (count > 0) rights.first = rights.devices[0];
   free(found);
   return rights;
 }

@@ -17,7 +17,8 @@ struct RdmaRights {           // of this process
   // The device that libibverbs lists first. It need not be the first by name; a device without a device node is left
   // out.
   std::string first;
-  std::optional<std::uint64_t> lockableBytes;  // none: no limit
+  std::optional<std::uint64_t> lockableBytes;  // that are not locked yet; none: no limit
+  std::vector<std::string> devices;            // those that libibverbs lists
 };
 
 RdmaRights rdmaRights();

@@ -69,7 +69,10 @@ class TensorPipeChannel final : public Channel {
   void close() override;
   bool hasEnded() const override { return ended_ || !*context().isOpen(); }
   std::string contact() const override { return rank_ < peer_ ? shared_->connector.contact() : ""; }
-  void connect(const std::string& contact) override { shared_->connector.connect(peer_, contact); }
+  std::string connect(const std::string& contact) override {
+    shared_->connector.connect(peer_, contact);
+    return {};
+  }
   bool isOpen() const override { return wasLinked_; }
 
   void onLinked(const TensorPipe& pipe);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct ChannelSettings {
   int rank = 0;
   std::vector<int> peers;
   std::string bindAddress;  // IP, at which these peers reach this rank
+  int localIndex = 0;       // of this rank among those of its machine
+  // Most large messages are sent from here and received here. It outlives the channels.
+  std::span<std::byte> staging;
   Secret secret{};
   Relinking relinking;
   std::function<void()> opened;  // a channel is open that was not when it was made

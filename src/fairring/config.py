@@ -100,7 +100,7 @@ VARIABLES = (
     Variable(
         "FAIRRING_TRANSPORT",
         "auto",
-        "Between machines: tcp, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp; "
+        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp; "
         "between sites auto is tcp. rail=...,site=... names them apart.",
     ),
     Variable(
@@ -203,13 +203,13 @@ def _lanes(name: str, text: str) -> tuple[int, int]:
 
 def _transport(name: str, text: str) -> str:
     kind, _, detail = text.strip().partition(":")
-    if kind in ("auto", "tcp") and not detail and ":" not in text:
+    if kind in ("auto", "tcp", "verbs") and not detail and ":" not in text:
         return kind
     if kind == "tensorpipe" and ":" not in text:
         return "uv"
     if kind == "tensorpipe" and detail in TENSORPIPE_TRANSPORTS:
         return detail
-    raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, tensorpipe, tensorpipe:uv, :shm or :ibv")
+    raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, verbs, tensorpipe[:uv|:shm|:ibv]")
 
 
 def _lanes_of_a_level(name: str, text: str) -> int:
@@ -337,7 +337,7 @@ class Config:
     total_memory: int = field(default=50 * MIB, metadata=_of("FAIRRING_TOTAL_MEMORY", size))
     slice_size: int = field(default=25 * MIB, metadata=_of("FAIRRING_SLICE_SIZE", size))
     heartbeat_timeout: float = field(default=60.0, metadata=_of("FAIRRING_HEARTBEAT_TIMEOUT", _seconds))
-    # For the rails, and between sites. Also "tcp" (connections of our own), or TensorPipe's "uv", "shm", "ibv".
+    # For the rails, and between sites. Also "tcp" and "verbs" (our own), or TensorPipe's "uv", "shm", "ibv".
     transports: tuple[str, str] = field(default=("auto", "auto"), metadata=_of("FAIRRING_TRANSPORT", _transports))
     lanes: tuple[int, int] = field(default=(1, 1), metadata=_of("FAIRRING_LANES", _lanes))  # likewise
     cost_rows: CostRows | None = field(default=None, metadata=_of("FAIRRING_COST_ROWS", _cost_rows))
@@ -396,9 +396,10 @@ class Config:
                 )
             if self.tls and not path:
                 raise ConfigError(f"FAIRRING_TLS=on needs {name}; give it a file in PEM")
-        if self.tls and any(transport in TENSORPIPE_TRANSPORTS for transport in self.transports):
+        if self.tls and any(transport in (*TENSORPIPE_TRANSPORTS, "verbs") for transport in self.transports):
             raise ConfigError(
-                "FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe, which has no TLS; give tcp or auto"
+                "FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe or verbs, which have no TLS; "
+                "give tcp or auto"
             )
 
     def agreement(self, version: str) -> str:

@@ -1,0 +1,48 @@
+// The ports of this machine's RDMA devices, with the GID by which each is reached, and the choice between them for
+// channels of our own (verbs_channel.h), which can take any port and GID.
+//
+// The GID of a RoCE port is one of RoCE v2: that of an IPv4 address first, then of a global IPv6 address, then the
+// link-local one. A port of InfiniBand has GID 0. A rank takes a port near the processors that it may run on, the
+// fastest of these; ranks of one machine take turns on ports that are equal, on one fabric.
+// Any thread; reads the present state and keeps nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/rdma_devices.h"
+#include "transport/rdma_offer.h"
+
+namespace fairring {
+
+struct RdmaPort {
+  std::string device;  // "mlx5_0"
+  int number = 1;
+  std::string linkLayer = {};  // "InfiniBand" or "Ethernet"
+  std::string netdev = {};  // RoCE only
+  int gidIndex = 0;
+  std::array<std::uint8_t, 16> gidBytes{};
+  std::string fabric = {};  // equal on ports that reach each other, as far as can be told from here
+  int numaNode = -1;        // -1: near to none
+  double gigabitsPerSecond = 0;
+  std::string obstacle = {};  // why the port can't be used, and the remedy; empty if it can
+
+  std::string name() const { return device + ", port " + std::to_string(number); }
+};
+
+std::vector<RdmaPort> rdmaPorts(const RdmaSources& sources = {});  // by device and number
+std::set<int> numaNodesHere();                                    // of the processors that this thread may run on
+// Those among which ranks on these nodes take turns; empty if none can be used.
+std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<int>& numaNodes);
+// For the rank with this index among those of its machine. Throws Failure(Configuration) if there is none.
+RdmaPort nearestPort(int localIndex);
+
+// The offer of this process with that many peers and bytes of staging, by the state of this machine or a given one.
+RdmaOffer verbsOffer(int peers, std::uint64_t stagingBytes);
+RdmaOffer verbsOffer(const std::vector<RdmaPort>& ports, const std::set<int>& numaNodes, const RdmaRights& rights,
+                     int peers, std::uint64_t stagingBytes);
+
+}  // namespace fairring

@@ -1,0 +1,92 @@
+// One port of an RDMA device, as the channels see it: memory that is registered, reliable queue pairs, and one queue of
+// completions for all of them. verbs_hardware.h implements it on libibverbs; tests simulate it.
+//
+// Completions of one queue pair come in the order of its requests, for sends and receives apart; those of several queue
+// pairs come in any order. A queue pair that breaks gives all its requests back, with an error. On the loop only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace fairring {
+
+struct RegisteredMemory {
+  std::byte* data = nullptr;
+  std::uint64_t bytes = 0;
+  std::uint32_t localKey = 0;
+  std::uint32_t remoteKey = 0;  // by which a connected queue pair may read it
+
+  bool contains(const std::byte* first, std::uint64_t count) const {
+    return first >= data && first < data + bytes && count <= static_cast<std::uint64_t>(data + bytes - first);
+  }
+};
+
+// A port, as its peers have to know it.
+struct VerbsAddress {
+  std::string gid;  // 16 bytes
+  std::uint16_t lid = 0;
+  std::uint32_t mtu = 0;  // as verbs number them: 1 is 256 bytes, 5 is 4096
+  std::string fabric;     // for messages
+
+  static void fields(auto& row, auto& address) {
+    row(address.gid, address.lid, address.mtu, address.fabric);
+    row.require(address.gid.size() == 16 && address.mtu >= 1 && address.mtu <= 5);
+  }
+};
+
+struct QueuePairName {
+  std::uint32_t number = 0;
+  std::uint32_t firstPacket = 0;
+
+  static void fields(auto& row, auto& name) { row(name.number, name.firstPacket); }
+};
+
+struct VerbsCompletion {
+  enum class Kind : std::uint8_t { Receive, Send, Read };
+
+  std::uint32_t queuePair = 0;
+  Kind kind = Kind::Receive;
+  std::uint32_t index = 0;   // as the request had it
+  std::uint32_t bytes = 0;   // of a receive
+  std::uint32_t status = 0;  // 0: it went well
+  std::uint32_t vendorError = 0;
+};
+
+// Requests throw Failure(Connection) if the device refuses them.
+class VerbsQueuePair {
+ public:
+  virtual ~VerbsQueuePair() = default;  // after it, the device touches no memory for this queue pair any more
+  virtual QueuePairName name() const = 0;
+  virtual void connect(const VerbsAddress& peer, const QueuePairName& name) = 0;
+  virtual void receive(std::uint32_t index, std::span<std::byte> into, std::uint32_t localKey) = 0;
+  virtual void send(std::uint32_t index, std::span<const std::byte> from, std::uint32_t localKey) = 0;
+  virtual void read(std::span<std::byte> into, std::uint32_t localKey, std::uint64_t address,
+                    std::uint32_t remoteKey) = 0;
+};
+
+struct QueueDepths {
+  std::uint32_t receives = 0;
+  std::uint32_t sends = 0;  // reads among them
+};
+
+class VerbsDevice {
+ public:
+  virtual ~VerbsDevice() = default;  // after its queue pairs
+  virtual VerbsAddress address() const = 0;
+  virtual std::string name() const = 0;  // for messages: "mlx5_0, port 1"
+  // Until the device ends. Throws Failure(Configuration) if the memory can't be registered.
+  virtual RegisteredMemory registerMemory(std::span<std::byte> memory) = 0;
+  virtual std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths) = 0;
+
+  virtual std::size_t poll(std::span<VerbsCompletion> into) = 0;  // how many there were
+  // The descriptor becomes readable with the next completion after arm().
+  virtual int descriptor() const = 0;
+  virtual void arm() = 0;
+  virtual void takeEvents() = 0;                            // what made it readable
+  virtual std::string textOf(std::uint32_t status) const = 0;  // in the library's words
+};
+
+}  // namespace fairring

@@ -1,0 +1,68 @@
+// One rank's end of the verbs channels to a set of peers: a port with its completions, the registered staging, and the
+// slots of all channels. Everything is registered when it is made, and nothing afterwards. It brings completions to the
+// channels: by the loop's polling while a thread spins, else by the port's descriptor. On the loop only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/loop.h"
+#include "transport/verbs_device.h"
+
+namespace fairring {
+
+class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
+ public:
+  using OnCompletion = std::function<void(const VerbsCompletion&)>;
+
+  // A channel posts so many slots for its peer to send to. It has as many to send from, and one more to say goodbye.
+  static constexpr std::uint32_t kSlots = 32;
+  static constexpr std::uint32_t kReads = 2;  // under way at once, on one channel
+  static std::uint32_t completionsFor(std::size_t peers);
+  static std::uint64_t slotBytesFor(std::size_t peers);
+
+  VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, std::span<std::byte> staging, std::size_t peers);
+  VerbsEndpoint(const VerbsEndpoint&) = delete;
+  VerbsEndpoint& operator=(const VerbsEndpoint&) = delete;
+  ~VerbsEndpoint();
+
+  Loop& loop() const { return loop_; }
+  VerbsDevice& device() const { return *device_; }
+  const RegisteredMemory& staging() const { return staging_; }
+  RegisteredMemory takeSlots();  // for one channel
+
+  std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, OnCompletion onCompletion);
+  void forget(const VerbsQueuePair& pair);  // its completions are for nobody from now on
+  // Waits until the queue pair, which is forgotten already, has completed its last send, or for some milliseconds in
+  // the endpoint's whole life.
+  void awaitLastSend(const VerbsQueuePair& pair, std::uint32_t index);
+
+ private:
+  struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* memory) const noexcept;
+  };
+
+  bool poll();
+  bool dispatch(std::span<const VerbsCompletion> completions);
+  void arm();
+  void onReadable();
+
+  Loop& loop_;
+  const std::unique_ptr<VerbsDevice> device_;
+  const std::unique_ptr<std::byte, Unmap> memory_;
+  const RegisteredMemory staging_;
+  const RegisteredMemory slots_;
+  std::uint64_t slotsTaken_ = 0;  // in bytes
+  std::unordered_map<std::uint32_t, std::shared_ptr<OnCompletion>> pairs_;
+  std::vector<VerbsCompletion> kept_;  // those that came while a last send was awaited
+  Loop::Clock::duration patience_;
+  bool polling_ = false;
+  bool armed_ = false;  // the next completion makes the descriptor readable
+};
+
+}  // namespace fairring

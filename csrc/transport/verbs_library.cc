@@ -1,0 +1,50 @@
+#include "transport/verbs_library.h"
+
+#include <dlfcn.h>
+
+#include <optional>
+
+namespace fairring {
+
+namespace {
+
+std::optional<VerbsLibrary> loaded() {
+  void* const library = ::dlopen("libibverbs.so.1", RTLD_LOCAL | RTLD_NOW);
+  if (library == nullptr) return std::nullopt;
+  bool isWhole = true;
+  const auto find = [&]<class Function>(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(::dlsym(library, name));
+    isWhole = isWhole && function != nullptr;
+  };
+  VerbsLibrary found{};
+  find(found.getDevices, "ibv_get_device_list");
+  find(found.freeDevices, "ibv_free_device_list");
+  find(found.nameOf, "ibv_get_device_name");
+  find(found.openDevice, "ibv_open_device");
+  find(found.closeDevice, "ibv_close_device");
+  find(found.queryPort, "ibv_query_port");
+  find(found.allocateDomain, "ibv_alloc_pd");
+  find(found.freeDomain, "ibv_dealloc_pd");
+  find(found.registerMemory, "ibv_reg_mr");
+  find(found.deregisterMemory, "ibv_dereg_mr");
+  find(found.createChannel, "ibv_create_comp_channel");
+  find(found.destroyChannel, "ibv_destroy_comp_channel");
+  find(found.createCompletions, "ibv_create_cq");
+  find(found.destroyCompletions, "ibv_destroy_cq");
+  find(found.getEvent, "ibv_get_cq_event");
+  find(found.acknowledgeEvents, "ibv_ack_cq_events");
+  find(found.createQueuePair, "ibv_create_qp");
+  find(found.modifyQueuePair, "ibv_modify_qp");
+  find(found.destroyQueuePair, "ibv_destroy_qp");
+  find(found.textOf, "ibv_wc_status_str");
+  return isWhole ? std::optional(found) : std::nullopt;
+}
+
+}  // namespace
+
+const VerbsLibrary* VerbsLibrary::load() {
+  static const std::optional<VerbsLibrary> library = loaded();
+  return library ? &*library : nullptr;
+}
+
+}  // namespace fairring

@@ -1,0 +1,45 @@
+// The bytes of the messages between two verbs channels: a slot, of kSlotBytes at most, is a beginning and records, some
+// of them followed by bytes. Little endian, as they lie in memory. Any thread.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/channel.h"
+
+namespace fairring {
+
+static_assert(std::endian::native == std::endian::little, "slots travel as they lie in memory, little endian");
+
+struct SlotBeginning {
+  std::uint32_t credits = 0;  // slots of the receiver that are free again
+  std::uint32_t version = 1;
+};
+
+struct SlotRecord {
+  enum class Kind : std::uint16_t {
+    Hello = 1,  // the queue pair works
+    Part,       // of a message: `bytes` of it follow, which begin at `place` in it
+    Announced,  // a message that its receiver should read, at the address `place`, by the key `bytes`
+    Wanted,     // its bytes, in parts: the receiver can't read to where they go
+    Read,       // it has been read
+    End,        // nothing follows
+  };
+
+  Kind kind = Kind::Hello;
+  TrafficClass trafficClass = TrafficClass::Bulk;
+  std::uint32_t number = 0;  // of the message, by its sender
+  MessageHeader message;
+  std::uint64_t place = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t filler = 0;
+};
+static_assert(sizeof(SlotBeginning) == 8 && sizeof(SlotRecord) == 64);
+
+// Records begin at multiples of this.
+constexpr std::size_t kSlotGrain = 8;
+// A message of up to 8 KiB fits in one slot.
+constexpr std::size_t kSlotBytes = sizeof(SlotBeginning) + sizeof(SlotRecord) + (8 << 10);
+
+}  // namespace fairring
