@@ -54,7 +54,7 @@ VerbsEndpoint::VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, st
                                polling_ = polling;
                                if (!polling) arm();
                              },
-                         .turnEnds = {}});
+                         .turnEnds = [] {}});
   arm();
 }
 
