@@ -27,7 +27,7 @@ constexpr std::uint32_t kLastSlot = kSlots;
 // Credit that is left for what says how many slots are free again, and for the goodbye.
 constexpr std::uint32_t kCreditKept = 2;
 constexpr std::uint32_t kCreditsOwedAtMost = kSlots / 2;
-constexpr std::uint64_t kPieceBytes = 1 << 20;
+constexpr std::uint64_t kPieceBytes = 256 << 10;
 // Larger messages are read, if they lie in registered memory.
 constexpr std::uint64_t kMostCopiedBytes = 8 << 10;
 
@@ -230,14 +230,17 @@ void VerbsChannel::send(std::span<const Message> messages, Released released) {
   wake();
 }
 
-// In the next turn, which follows at once: other messages of this turn share the slots.
+// In the next turn, which follows at once: other messages of this turn share the slots, and slots go before reads.
 void VerbsChannel::wake() {
   if (std::exchange(woken_, true)) return;
   endpoint_->loop().post([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     self->woken_ = false;
-    self->guarded([&] { self->pump(); });
+    self->guarded([&] {
+      self->pump();
+      self->pumpReads();
+    });
     for (const Released& one : std::exchange(self->released_, {})) one();
   });
 }
@@ -433,11 +436,11 @@ void VerbsChannel::onAnnounced(const SlotRecord& record) {
   message.key = record.bytes;
   receiving_.emplace(record.number, message);
   toRead_[record.trafficClass == TrafficClass::Express ? 1 : 0].push_back(record.number);
-  pumpReads();
+  wake();
 }
 
 void VerbsChannel::pumpReads() {
-  while (beingRead_.size() < VerbsEndpoint::kReads) {
+  while (life_ == Life::Connected && beingRead_.size() < VerbsEndpoint::kReads) {
     auto& queue = toRead_[toRead_[1].empty() ? 0 : 1];
     if (queue.empty()) return;
     const std::uint32_t number = queue.front();
@@ -455,9 +458,9 @@ void VerbsChannel::onPieceRead() {
   const Piece piece = beingRead_.front();
   beingRead_.pop_front();
   seen_ += piece.bytes;
-  pumpReads();
   Receiving& message = receiving_.at(piece.number);
   message.there += piece.bytes;
+  wake();
   if (message.there < message.header.bytes) return;
   say(Record::Read, piece.number);
   arrived(piece.number);

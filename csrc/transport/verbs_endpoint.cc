@@ -79,24 +79,37 @@ std::unique_ptr<VerbsQueuePair> VerbsEndpoint::makeQueuePair(QueueDepths depths,
 
 void VerbsEndpoint::forget(const VerbsQueuePair& pair) { pairs_.erase(pair.name().number); }
 
-// All of them: those that were there when the device was armed make nothing readable.
+// Some of them: others' events go in between, and messages of this rank's. Those that were there when the device was
+// armed make nothing readable, so while nobody polls, the next look follows by itself.
 bool VerbsEndpoint::poll() {
-  bool seen = false;
-  for (auto kept = std::exchange(kept_, {}); !kept.empty(); kept = std::exchange(kept_, {})) seen = dispatch(kept);
   std::array<VerbsCompletion, 16> found;
-  while (const std::size_t count = device_->poll(found)) seen = dispatch(std::span(found).first(count));
-  return seen;
+  const std::vector<VerbsCompletion> kept = std::exchange(kept_, {});
+  const std::size_t count = device_->poll(found);
+  if (kept.empty() && count == 0) return false;
+  dispatch(kept);
+  dispatch(std::span(found).first(count));
+  if (!polling_) pollSoon();
+  return true;
+}
+
+void VerbsEndpoint::pollSoon() {
+  if (std::exchange(pollingSoon_, true)) return;
+  loop_.post([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->pollingSoon_ = false;
+    self->poll();
+  });
 }
 
 // A handler may end its queue pair, and others.
-bool VerbsEndpoint::dispatch(std::span<const VerbsCompletion> completions) {
+void VerbsEndpoint::dispatch(std::span<const VerbsCompletion> completions) {
   for (const VerbsCompletion& one : completions) {
     const auto pair = pairs_.find(one.queuePair);
     if (pair == pairs_.end()) continue;
     const std::shared_ptr<OnCompletion> onCompletion = pair->second;
     (*onCompletion)(one);
   }
-  return true;
 }
 
 void VerbsEndpoint::arm() {
@@ -123,10 +136,7 @@ void VerbsEndpoint::awaitLastSend(const VerbsQueuePair& pair, std::uint32_t inde
     }
   }
   patience_ = std::max(Loop::Clock::duration::zero(), patience_ - (Loop::Clock::now() - start));
-  if (kept_.empty()) return;
-  loop_.post([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->poll();
-  });
+  if (!kept_.empty()) pollSoon();
 }
 
 }  // namespace fairring

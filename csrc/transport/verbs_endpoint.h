@@ -21,7 +21,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
 
   // A channel posts so many slots for its peer to send to. It has as many to send from, and one more to say goodbye.
   static constexpr std::uint32_t kSlots = 32;
-  static constexpr std::uint32_t kReads = 2;  // under way at once, on one channel
+  static constexpr std::uint32_t kReads = 4;  // under way at once, on one channel
   static std::uint32_t completionsFor(std::size_t peers);
   static std::uint64_t slotBytesFor(std::size_t peers);
 
@@ -48,7 +48,8 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   };
 
   bool poll();
-  bool dispatch(std::span<const VerbsCompletion> completions);
+  void pollSoon();  // in the next turn
+  void dispatch(std::span<const VerbsCompletion> completions);
   void arm();
   void onReadable();
 
@@ -62,6 +63,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   std::vector<VerbsCompletion> kept_;  // those that came while a last send was awaited
   Loop::Clock::duration patience_;
   bool polling_ = false;
+  bool pollingSoon_ = false;
   bool armed_ = false;  // the next completion makes the descriptor readable
 };
 

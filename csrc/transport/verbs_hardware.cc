@@ -16,7 +16,7 @@ namespace fairring {
 namespace {
 
 constexpr std::uint32_t kInlineBytes = 128;  // a header and some words; all devices of today have more
-constexpr std::uint8_t kReads = 2;           // under way at once: the channel asks for no more
+constexpr std::uint8_t kReads = 4;  // under way at once: the channel asks for no more
 // 4.096 us * 2^17 = 0.54 s, which devices may stretch to four times as much. Seven of them pass before a connection
 // that nobody answers breaks: 4 to 15 s.
 constexpr std::uint8_t kTimeout = 17;
