@@ -8,7 +8,7 @@ namespace fairring {
 
 const std::vector<Transport>& transports() {
   static const std::vector<Transport> all{tcpTransport(), tensorPipeTransport("uv"), tensorPipeTransport("shm"),
-                                          tensorPipeTransport("ibv"), verbsTransport()};
+                                          verbsTransport(), tensorPipeTransport("ibv")};
   return all;
 }
 

@@ -18,7 +18,7 @@ struct RdmaRights {           // of this process
   // out.
   std::string first;
   std::optional<std::uint64_t> lockableBytes;  // that are not locked yet; none: no limit
-  std::vector<std::string> devices;            // those that libibverbs lists
+  std::vector<std::string> devices = {};       // those that libibverbs lists
 };
 
 RdmaRights rdmaRights();

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,14 +42,14 @@ struct Contact {
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kSlotGrain - 1) / kSlotGrain * kSlotGrain; }
 
-const char* hintOf(std::uint32_t status) {
-  constexpr std::uint32_t kRetries = 12;
-  constexpr std::uint32_t kNotReady = 13;
-  if (status == kRetries || status == kNotReady)
-    return "; the peer's device has not answered: look at both ports (rdma link), the cable and the interfaces, that "
-           "their GIDs reach each other, and that the network lets frames of this MTU pass. "
-           "FAIRRING_TRANSPORT=tcp does without";
-  return "";
+// What to do about a request that has failed, by the state of this side's port.
+std::string remedyFor(const std::string& trouble) {
+  constexpr const char* kTcp = "; FAIRRING_TRANSPORT=tcp does without RDMA";
+  if (!trouble.empty()) return concat("; that port can't be used at present: ", trouble, kTcp);
+  return concat(
+      "; that port itself is up: look at the peer's (rdma link), at cables and switches, and whether the network lets "
+      "frames of this size pass between the two",
+      kTcp);
 }
 
 class VerbsChannel final : public Channel, public std::enable_shared_from_this<VerbsChannel> {
@@ -134,8 +135,11 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   template <class Act>
   void guarded(const Act& act);
   [[noreturn]] void refuse(const char* what) const;
+  void onEnd(std::span<const std::byte> why);
+  // Says goodbye first, with the reason, if the peer may hear it.
   void end(const Error& error, bool sayEnd);
-  void shut(bool sayEnd);
+  void shut();
+  void sayEnd(std::string_view why);
 
   const std::shared_ptr<VerbsEndpoint> endpoint_;
   const int rank_;
@@ -335,7 +339,7 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
     return end(makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
                          wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status),
                          " (status ", completion.status, ", vendor's code ", completion.vendorError, ")",
-                         hintOf(completion.status)),
+                         remedyFor(device.trouble())),
                slotsWork);
   }
   guarded([&] {
@@ -353,7 +357,6 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
 }
 
 void VerbsChannel::onSlot(std::span<const std::byte> bytes) {
-  seen_ += bytes.size();
   SlotBeginning beginning;
   if (bytes.size() < sizeof beginning) refuse("a slot");
   std::memcpy(&beginning, bytes.data(), sizeof beginning);
@@ -365,7 +368,7 @@ void VerbsChannel::onSlot(std::span<const std::byte> bytes) {
     if (bytes.size() < sizeof record) refuse("a record");
     std::memcpy(&record, bytes.data(), sizeof record);
     bytes = bytes.subspan(sizeof record);
-    const std::size_t size = record.kind == Record::Part ? record.bytes : 0;
+    const std::size_t size = record.kind == Record::Part || record.kind == Record::End ? record.bytes : 0;
     if (size > bytes.size()) refuse("a part");
     onRecord(record, bytes.first(size));
     bytes = bytes.subspan(std::min(rounded(size), bytes.size()));
@@ -379,7 +382,7 @@ void VerbsChannel::onRecord(const SlotRecord& record, std::span<const std::byte>
     case Record::Announced: return onAnnounced(record);
     case Record::Wanted: return onWanted(record.number);
     case Record::Read: return onReadByPeer(record.number);
-    case Record::End: return end({}, false);
+    case Record::End: return onEnd(bytes);
   }
   refuse("a record");
 }
@@ -402,6 +405,7 @@ std::byte* VerbsChannel::placeOf(const MessageHeader& header) {
 }
 
 void VerbsChannel::onPart(const SlotRecord& record, std::span<const std::byte> bytes) {
+  seen_ += sizeof record + bytes.size();
   if (record.message.bytes == 0) return receiver_.arrived(peer_, record.message);
   auto found = receiving_.find(record.number);
   if (found == receiving_.end()) {
@@ -424,6 +428,7 @@ void VerbsChannel::arrived(std::uint32_t number) {
 }
 
 void VerbsChannel::onAnnounced(const SlotRecord& record) {
+  seen_ += sizeof record;
   if (record.message.bytes == 0 || record.place == 0 || receiving_.contains(record.number)) refuse("an announcement");
   std::byte* const place = placeOf(record.message);
   if (place == nullptr) return;
@@ -484,39 +489,54 @@ void VerbsChannel::onReadByPeer(std::uint32_t number) {
 // polling.
 void VerbsChannel::end(const Error& error, bool sayEnd) {
   if (life_ == Life::Ended) return;
-  shut(sayEnd);
+  shut();
+  if (sayEnd) this->sayEnd(error.text());
+  slotPair_.reset();
   endpoint_->loop().post([weak = weak_from_this(), told = peerLeaves_ ? Error() : error] {
     const auto self = weak.lock();
     if (self && !self->closed_) self->receiver_.ended(self->peer_, told);
   });
 }
 
-void VerbsChannel::close() {
-  if (std::exchange(closed_, true) || life_ == Life::Ended) return;
-  shut(true);
+void VerbsChannel::onEnd(std::span<const std::byte> why) {
+  if (why.empty()) return end({}, false);
+  const std::string_view text(reinterpret_cast<const char*>(why.data()), why.size());
+  end(makeError(ErrorKind::Connection, "rank ", peer_, " broke RDMA off: ", text), false);
 }
 
-// First the reads, after which no message's memory is touched any more; then the goodbye, from its own slot.
-void VerbsChannel::shut(bool sayEnd) {
+void VerbsChannel::close() {
+  if (std::exchange(closed_, true) || life_ == Life::Ended) return;
+  shut();
+  sayEnd({});
+  slotPair_.reset();
+}
+
+// After this, no message's memory is touched any more.
+void VerbsChannel::shut() {
   life_ = Life::Ended;
   endpoint_->forget(*readPair_);
   endpoint_->forget(*slotPair_);
   readPair_.reset();
-  if (sayEnd && wasOpened_ && credit_ > 0) {
-    const SlotRecord record{.kind = Record::End, .message = {}};
-    std::memcpy(slot(kLastSlot).data() + sizeof(SlotBeginning), &record, sizeof record);
-    try {
-      sendSlot(kLastSlot, sizeof(SlotBeginning) + sizeof record);
-      endpoint_->awaitLastSend(*slotPair_, kLastSlot);
-    } catch (const Failure&) {
-      // A device that takes no more requests: the peer learns of the end by the control connection.
-    }
-  }
-  slotPair_.reset();
   for (auto& queue : queues_) queue.clear();
   announced_.clear();
   receiving_.clear();
   released_.clear();
+}
+
+// The goodbye has a slot of its own.
+void VerbsChannel::sayEnd(std::string_view why) {
+  if (!wasOpened_ || credit_ == 0) return;
+  why = why.substr(0, kMostCopiedBytes);
+  const SlotRecord record{.kind = Record::End, .message = {}, .bytes = static_cast<std::uint32_t>(why.size())};
+  const std::span<std::byte> memory = slot(kLastSlot).subspan(sizeof(SlotBeginning));
+  std::memcpy(memory.data(), &record, sizeof record);
+  std::ranges::copy(std::as_bytes(std::span(why)), memory.begin() + sizeof record);
+  try {
+    sendSlot(kLastSlot, sizeof(SlotBeginning) + sizeof record + why.size());
+    endpoint_->awaitLastSend(*slotPair_, kLastSlot);
+  } catch (const Failure&) {
+    // A device that takes no more requests: the peer learns of the end by the control connection.
+  }
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ class VerbsDevice {
  public:
   virtual ~VerbsDevice() = default;  // after its queue pairs
   virtual VerbsAddress address() const = 0;
-  virtual std::string name() const = 0;  // for messages: "mlx5_0, port 1"
+  virtual std::string name() const = 0;     // for messages: "mlx5_0, port 1"
+  virtual std::string trouble() const = 0;  // what keeps it from working at present, as far as the system tells
   // Until the device ends. Throws Failure(Configuration) if the memory can't be registered.
   virtual RegisteredMemory registerMemory(std::span<std::byte> memory) = 0;
   virtual std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths) = 0;

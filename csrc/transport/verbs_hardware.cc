@@ -159,6 +159,7 @@ class Hardware final : public VerbsDevice {
     return {std::string(port_.gidBytes.begin(), port_.gidBytes.end()), state_.lid, state_.mtu, port_.fabric};
   }
   std::string name() const override { return port_.name(); }
+  std::string trouble() const override;
   RegisteredMemory registerMemory(std::span<std::byte> memory) override;
   std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths) override;
   std::size_t poll(std::span<VerbsCompletion> into) override;
@@ -220,6 +221,13 @@ RegisteredMemory Hardware::registerMemory(std::span<std::byte> memory) {
   if (region == nullptr) refuse(name(), errno, memory.size(), " B of memory can't be registered");
   regions_.emplace_back(region, By<&VerbsLibrary::deregisterMemory>{&library_});
   return {memory.data(), memory.size(), region->localKey, region->remoteKey};
+}
+
+std::string Hardware::trouble() const {
+  for (const RdmaPort& now : rdmaPorts()) {
+    if (now.device == port_.device && now.number == port_.number) return now.obstacle;
+  }
+  return "the device is gone";
 }
 
 std::unique_ptr<VerbsQueuePair> Hardware::makeQueuePair(QueueDepths depths) {

@@ -24,7 +24,7 @@ struct SlotRecord {
     Announced,  // a message that its receiver should read, at the address `place`, by the key `bytes`
     Wanted,     // its bytes, in parts: the receiver can't read to where they go
     Read,       // it has been read
-    End,        // nothing follows
+    End,        // no record follows; `bytes` of text do, if it ends by an error
   };
 
   Kind kind = Kind::Hello;

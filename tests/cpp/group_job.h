@@ -56,7 +56,7 @@ class Job {
                                       .sliceBytes = 256 << 10,
                                       .heartbeatTimeout = heartbeatTimeout,
                                       .connectTimeout = connectTimeout},
-                           .transports = {},
+                           .transports = transports,
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .endsDeviceWithin = endsDeviceWithin,
@@ -80,6 +80,7 @@ class Job {
 
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<RankFacts> facts;
+  Transports transports = {};
   milliseconds heartbeatTimeout = kLong;
   milliseconds connectTimeout = kLong;
   LookForFailure lookForFailure;

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "transport/tensorpipe_transport.h"
 #include "transport_channels_delivery.h"
 #include "transport_channels_ending.h"
+#include "transport_contacts.h"
 
 namespace fairring {
 
@@ -21,41 +21,11 @@ namespace {
 
 constexpr Secret kSecret{std::byte{42}};
 
-struct Sockets {
-  Loop& loop;
-  std::map<int, std::vector<Descriptor>> byPeer;
-  ~Sockets() {
-    for (const auto& [peer, sockets] : byPeer) loop.unwatch(sockets.front().get());
-  }
-};
-
-// Contacts travel over the first of the seat's sockets, from the lower rank to the higher.
 Joined joinTensorPipe(const char* transport, Loop& loop, MessageReceiver& receiver, Seat seat) {
   ChannelSettings settings;
-  settings.rank = seat.rank;
   settings.bindAddress = "127.0.0.1";
   settings.secret = kSecret;
-  for (const auto& [peer, sockets] : seat.sockets) settings.peers.push_back(peer);
-  ChannelsByPeer channels = tensorPipeTransport(transport).make(loop, settings, receiver);
-  const auto sockets = std::make_shared<Sockets>(loop, std::move(seat.sockets));
-  for (const auto& [peer, ofPeer] : sockets->byPeer) {
-    const Descriptor& socket = ofPeer.front();
-    if (seat.rank < peer) {
-      const std::string contact = channels.at(peer)->contact();
-      EXPECT_EQ(::write(socket.get(), contact.data(), contact.size()), static_cast<ssize_t>(contact.size()));
-      continue;
-    }
-    loop.watch(socket.get(), EPOLLIN, [&loop, &channel = *channels.at(peer), fd = socket.get()](std::uint32_t) {
-      std::array<char, 1024> contact{};
-      const ssize_t size = ::read(fd, contact.data(), contact.size());
-      loop.unwatch(fd);
-      if (size > 0) channel.connect({contact.data(), static_cast<std::size_t>(size)});
-    });
-  }
-  const auto open = [channels, sockets] {
-    return std::ranges::all_of(channels, [](const auto& entry) { return entry.second->isOpen(); });
-  };
-  return {std::move(channels), open};
+  return joinByContacts(tensorPipeTransport(transport).make, settings, loop, receiver, std::move(seat));
 }
 
 struct Uv {

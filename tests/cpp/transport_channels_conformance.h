@@ -2,6 +2,7 @@
 // transport_channels_ending.h. An implementation is a type with
 //   static std::string obstacle();                      why it can't run here; empty if it can
 //   static Joined join(Loop&, MessageReceiver&, Seat);   see transport_channels_mesh.h
+//   kTellsNoDeath                                        if a peer's death is not noticed while nothing is sent
 // and is put to the test by
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Name, ChannelsDelivery, Type);
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Name, ChannelsEnding, Type);

@@ -146,6 +146,7 @@ inline pid_t forkPeer(const std::vector<Descriptor>& sockets, Join join) {
 }
 
 TYPED_TEST_P(ChannelsEnding, AKilledPeersChannelEndsOnceAndAnErrorNamesIt) {
+  if constexpr (requires { TypeParam::kTellsNoDeath; }) GTEST_SKIP() << "the control connection tells of deaths";
   const Bytes bytes = pattern(8 * kMiB, 1);
   for (const bool busy : {false, true}) {
     Seat seat{.rank = 0, .sockets = {}};
