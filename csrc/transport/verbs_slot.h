@@ -39,7 +39,8 @@ static_assert(sizeof(SlotBeginning) == 8 && sizeof(SlotRecord) == 64);
 
 // Records begin at multiples of this.
 constexpr std::size_t kSlotGrain = 8;
-// A message of up to 8 KiB fits in one slot.
-constexpr std::size_t kSlotBytes = sizeof(SlotBeginning) + sizeof(SlotRecord) + (8 << 10);
+// Two packets of RoCE, if its frames are large.
+constexpr std::size_t kSlotBytes = 8 << 10;
+constexpr std::size_t kPartBytes = kSlotBytes - sizeof(SlotBeginning) - sizeof(SlotRecord);  // the longest part
 
 }  // namespace fairring

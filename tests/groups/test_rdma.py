@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from rdma import capture, image, machines
-from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, TIMEOUT, Case
+from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, SPEED, TIMEOUT, Case
 
 pytestmark = [pytest.mark.rdma, pytest.mark.timeout(1200)]
 
@@ -47,6 +47,11 @@ class Run:
     def was_played_again(self, case: str) -> bool:
         return any(report["again"] for report in self.reports(case))
 
+    def speeds(self, case: str) -> dict[int, tuple[float, float, float]]:
+        """By bytes, on rank 0: seconds of a call, processor seconds of its machine and of the process."""
+        rows = [line.split()[1:] for line in self.said(case, 0).splitlines() if line.startswith("speed ")]
+        return {int(row[0]): (float(row[1]), float(row[2]), float(row[3])) for row in rows}
+
     def wires(self) -> list[dict[str, capture.Traffic]]:
         return [capture.read(self.out / f"wire{wire}.pcap") for wire in range(2)]
 
@@ -66,13 +71,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def _print_summary(run: Run) -> None:
     wires = run.wires()
     print(f"\n{MACHINES} machine(s), {run.seconds:.0f} s from boot to end")
-    print(f"{'case':22} {'packets':>8} {'RDMA writes':>12} {'their MB':>9} {'TCP MB':>7}")
+    print(f"{'case':26} {'packets':>8} {'RDMA frames':>12} {'their MB':>9} {'TCP MB':>7}")
     for case in CASES:
         seen = [wire.get(case.name, capture.Traffic()) for wire in wires]
-        frames, written = (sum(getattr(one, name) for one in seen) for name in ("write_frames", "write_bytes"))
+        frames, written = (sum(getattr(one, name) for one in seen) for name in ("moved_frames", "moved_bytes"))
         tcp = sum(one.tcp_bytes for one in seen)
         again = "  played again" if run.was_played_again(case.name) else ""
-        print(f"{case.name:22} {run.sent(case.name):8} {frames:12} {written / 1e6:9.2f} {tcp / 1e6:7.2f}{again}")
+        print(f"{case.name:26} {run.sent(case.name):8} {frames:12} {written / 1e6:9.2f} {tcp / 1e6:7.2f}{again}")
+    print(f"{'':10} {'verbs':>12} {'':12} {'':12}   {'tensorpipe:ibv':>14}")
+    print(f"{'bytes':>10} {'ms':>12} {'MB/s':>12} {'cpu s/GB':>12}   {'ms':>12} {'MB/s':>12} {'cpu s/GB':>12}")
+    columns = [run.speeds(case) for case in ("speed", "speed by TensorPipe")]
+    for size, _ in SPEED:
+        cells = [
+            f"{seconds * 1e3:12.2f} {size / seconds / 1e6:12.2f} {busy / size * 1e9:12.1f}"
+            for seconds, busy, _ in (column[size] for column in columns)
+        ]
+        print(f"{size:10} {'   '.join(cells)}")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -92,7 +106,7 @@ def test_sums_of_all_dtypes_and_of_sizes_around_slices_and_shards_are_exact(run:
         assert " wrong 0\n" in run.said("sizes and dtypes", rank)
 
 
-@pytest.mark.parametrize("case", ["in flight", "auto"])
+@pytest.mark.parametrize("case", ["in flight", "auto", "by TensorPipe", "smaller frames", "device up again"])
 def test_sums_of_several_slices_in_flight_are_exact(run: Run, case: str) -> None:
     assert [run.said(case, rank).splitlines()[-1] for rank in range(RANKS)] == ["wrong 0"] * RANKS
 
@@ -109,17 +123,17 @@ def test_the_devices_count_packets(run: Run, case: str) -> None:
 
 
 def test_no_device_counts_packets_where_tcp_was_chosen(run: Run) -> None:
-    for case in ("memlock", "auto without memlock", "training over TCP"):
+    for case in ("memlock", "memlock by TensorPipe", "auto without memlock", "training over TCP"):
         assert run.sent(case) == 0, case
 
 
 @needs_a_wire
-def test_the_wire_shows_rdma_writes_and_no_gradients_on_tcp(run: Run) -> None:
+def test_the_wire_shows_rdma_and_no_gradients_on_tcp(run: Run) -> None:
     wires = run.wires()
     for case in ("in flight", "auto"):
-        written = wires[0][case].write_bytes
+        written = wires[0][case].moved_bytes
         assert written > 2 * LARGE_BYTES, case  # 8 MB and 8 x 1 MiB, each way
-        assert wires[1][case].write_bytes == 0
+        assert wires[1][case].moved_bytes == 0
         assert sum(wire[case].tcp_bytes for wire in wires) < TCP_SHARE * written, case
     assert sum(wire["training over TCP"].tcp_bytes for wire in wires) > 1_000_000  # so the measure sees gradients
 
@@ -134,14 +148,14 @@ def test_rdma_inside_of_sites_and_tcp_between_them_sum_exactly(run: Run) -> None
 @needs_a_wire
 def test_what_goes_between_sites_is_tcp_and_no_rdma_leaves_one(run: Run) -> None:
     rdma, tcp = (wire["two sites"] for wire in run.wires())
-    assert rdma.write_bytes == tcp.write_bytes == 0
+    assert rdma.moved_bytes == tcp.moved_bytes == 0
     assert tcp.tcp_bytes > 2 * (8 << 20), "8 MiB each way"
 
 
 def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: Run) -> None:
     said = run.said("check", 0)
     report = json.loads(said[said.index("{\n") :])
-    assert report["transport"]["rail"] == "ibv"
+    assert report["transport"]["rail"] == "verbs"
     assert [level["level"] for level in report["levels"]] == ["rail"]
     assert report["levels"][0]["bytes_per_second"] > 0
     for rank in report["ranks"]:
@@ -152,10 +166,39 @@ def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: 
     assert [text for text in links if "longer than the predicted" not in text] == []
 
 
-def test_a_rank_that_may_not_lock_memory_is_an_error_that_says_what_to_do(run: Run) -> None:
+@pytest.mark.parametrize(("case", "transport"), [("memlock", "verbs"), ("memlock by TensorPipe", "tensorpipe:ibv")])
+def test_a_rank_that_may_not_lock_memory_is_an_error_that_says_what_to_do(run: Run, case: str, transport: str) -> None:
     for rank in range(RANKS):
-        for words in ("FAIRRING_TRANSPORT=tensorpipe:ibv can't be used", "rank 1 (", "8388608 B", "ulimit -l"):
-            assert words in run.said("memlock", rank)
+        for words in (f"FAIRRING_TRANSPORT={transport} can't be used", "rank 1 (", "8388608 B", "ulimit -l"):
+            assert words in run.said(case, rank)
+
+
+@needs_a_wire
+def test_two_fabrics_are_an_error_that_names_both(run: Run) -> None:
+    for rank in range(RANKS):
+        for words in ("FAIRRING_TRANSPORT=verbs can't be used", "'RoCE 10.70.0.0/24'", "'RoCE 10.72.0.0/24'"):
+            assert words in run.said("two fabrics", rank)
+
+
+@needs_a_wire
+def test_an_address_that_packets_do_not_reach_is_an_error_that_says_what_to_look_at(run: Run) -> None:
+    for rank in range(RANKS):
+        for words in ("RDMA to rank", "RoCE 10.70.0.0/24", "look at the peer's"):
+            assert words in run.said("wrong address", rank)
+
+
+def test_auto_takes_tcp_and_says_why_where_a_port_is_down(run: Run) -> None:
+    said = run.said("auto without a port", 0)
+    assert "TCP between machines, not RDMA: rank" in said
+    assert "it is DOWN" in said
+    assert f"sum {RANKS}.0" in said
+
+
+def test_verbs_are_ahead_of_tensorpipe(run: Run) -> None:
+    """Over all sizes together: single ones vary with what else the host does."""
+    verbs, tensorpipe = run.speeds("speed"), run.speeds("speed by TensorPipe")
+    for measure in range(3):
+        assert sum(row[measure] for row in verbs.values()) < sum(row[measure] for row in tensorpipe.values())
 
 
 def test_auto_takes_tcp_and_says_why_where_a_rank_may_not_lock_memory(run: Run) -> None:
@@ -169,9 +212,10 @@ def test_a_killed_peer_is_named(run: Run) -> None:
     assert "died" in run.said("killed", 0)
 
 
-def test_a_device_that_goes_down_ends_the_call_with_an_error_on_all_ranks(run: Run) -> None:
+@pytest.mark.parametrize("case", ["device down", "device down by TensorPipe"])
+def test_a_device_that_goes_down_ends_the_call_with_an_error_on_all_ranks(run: Run, case: str) -> None:
     for rank in range(RANKS):
-        said = run.said("device down", rank)
+        said = run.said(case, rank)
         assert "rank " in said
         assert "no error" not in said
         seconds = float(said.split("after ", 1)[1].split(" s:")[0])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import resource
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,10 +21,11 @@ import torch.distributed as dist
 from contributions import DTYPES, contribution, expected, same
 
 from fairring import _core, cli
-from rdma.cases import LARGE_BYTES, SLICE_BYTES, TIMEOUT
+from rdma.cases import LARGE_BYTES, SLICE_BYTES, SPEED, TIMEOUT
 
 PATIENCE = timedelta(minutes=5)
 IPC_LOCK = 14  # linux/capability.h
+WIRE = "eth0"  # for RDMA
 LITTLE_MEMLOCK = 8 << 20  # what many systems allow
 
 
@@ -106,17 +110,81 @@ def check() -> None:
     assert cli.main(["check", "--json", "--timeout", str(PATIENCE.total_seconds())]) == 0
 
 
-def first_error_without_memlock() -> None:
+def speed() -> None:
+    """Of each size a line: bytes, the calls' median in seconds, processor seconds of the machine and of this process."""
+    _meet()
+    for size, calls in SPEED:
+        tensor = torch.zeros(size // 4)
+        for _ in range(3 if size < LARGE_BYTES else 1):
+            dist.all_reduce(tensor)
+        times, busy, own = [], _busy_seconds(), time.process_time()
+        for _ in range(calls):
+            start = time.perf_counter()
+            dist.all_reduce(tensor)
+            times.append(time.perf_counter() - start)
+        spent = (_busy_seconds() - busy) / calls, (time.process_time() - own) / calls
+        print("speed", size, statistics.median(times), *spent, flush=True)
+    dist.destroy_process_group()
+
+
+def in_flight_with_smaller_frames() -> None:
+    """Rank 1's interface takes frames of Ethernet's usual size, rank 0's larger ones."""
     if os.environ["RANK"] == "1":
-        _lose_memlock()
+        _ip("link", "set", WIRE, "mtu", "1500")
+    in_flight()
+    _ip("link", "set", WIRE, "mtu", _word("mtu"))
+
+
+def first_error_on_another_fabric() -> None:
+    address = f"10.70.0.{int(_word('machine')) + 1}/24"
+    if os.environ["RANK"] == "1":
+        _ip("addr", "del", address, "dev", WIRE)
+        _ip("addr", "add", "10.72.0.1/24", "dev", WIRE)
+    try:
+        first_error()
+    finally:
+        if os.environ["RANK"] == "1":
+            _ip("addr", "del", "10.72.0.1/24", "dev", WIRE)
+            _ip("addr", "add", address, "brd", "+", "dev", WIRE)
+
+
+def first_error_where_packets_get_lost() -> None:
+    """Rank 1 sends all that is for rank 0's address to a card that does not exist."""
+    address = "10.70.0.1"
+    if os.environ["RANK"] == "1":
+        _ip("neigh", "replace", address, "lladdr", "52:54:00:00:00:99", "dev", WIRE, "nud", "permanent")
+    try:
+        first_error()
+    finally:
+        if os.environ["RANK"] == "1":
+            _ip("neigh", "del", address, "dev", WIRE)
+
+
+def sum_without_a_port() -> None:
+    if os.environ["RANK"] == "1":
+        _ip("link", "set", WIRE, "down")
+    sum_of_ones()
+
+
+def first_error() -> None:
     _meet()
     _print_error(lambda: dist.all_reduce(torch.ones(10)))
     _part()
 
 
+def first_error_without_memlock() -> None:
+    if os.environ["RANK"] == "1":
+        _lose_memlock()
+    first_error()
+
+
 def sum_without_memlock() -> None:
     if os.environ["RANK"] == "1":
         _lose_memlock()
+    sum_of_ones()
+
+
+def sum_of_ones() -> None:
     _meet()
     tensor = torch.ones(10)
     dist.all_reduce(tensor)
@@ -138,7 +206,7 @@ def until_the_device_goes_down() -> None:
     for _ in range(3):
         dist.all_reduce(torch.ones(1 << 18))
     if dist.get_rank() == 1:
-        subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
+        _ip("link", "set", WIRE, "down")
     _print_error(lambda: dist.all_reduce(torch.ones(1 << 20)))
     _part()
 
@@ -166,6 +234,22 @@ def _part() -> None:
     store.set(f"told/{dist.get_rank()}", "")
     if dist.get_rank() == 0:
         store.wait([f"told/{rank}" for rank in range(dist.get_world_size())], PATIENCE)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def _word(name: str) -> str:
+    """Of the kernel's command line."""
+    (found,) = re.findall(rf"\b{name}=(\S+)", Path("/proc/cmdline").read_text())
+    return str(found)
+
+
+def _busy_seconds() -> float:
+    """Of all processors since the machine was booted."""
+    user, nice, system, _, _, irq, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
 
 
 class _Header(ctypes.Structure):

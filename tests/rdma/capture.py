@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROCE_PORT, DISCARD_PORT = 4791, 9
 MARK = b"fairring case "
-WRITES = range(0x06, 0x0C)  # RDMA writes among the opcodes of reliable connections
+# Of reliable connections, the opcodes that carry bytes past the receiver's program: writes, and answers to reads.
+MOVING = (*range(0x06, 0x0C), *range(0x0D, 0x11))
 TCP, UDP = 6, 17
 
 
@@ -20,8 +21,8 @@ TCP, UDP = 6, 17
 class Traffic:
     """The traffic of one case on one wire, both ways."""
 
-    write_frames: int = 0  # of RoCEv2, RDMA writes
-    write_bytes: int = 0  # with the transport's headers
+    moved_frames: int = 0  # of RoCEv2: RDMA writes and answers to reads
+    moved_bytes: int = 0  # with the transport's headers
     other_frames: int = 0  # of RoCEv2: acknowledgements, sends
     tcp_bytes: int = 0  # payload
 
@@ -30,9 +31,9 @@ class Traffic:
         if protocol == TCP and len(payload) >= 20:
             self.tcp_bytes += length - (payload[12] >> 4) * 4
         elif protocol == UDP and len(payload) > 8 and struct.unpack_from("!H", payload, 2)[0] == ROCE_PORT:
-            if payload[8] in WRITES:
-                self.write_frames += 1
-                self.write_bytes += length - 8
+            if payload[8] in MOVING:
+                self.moved_frames += 1
+                self.moved_bytes += length - 8
             else:
                 self.other_frames += 1
 
