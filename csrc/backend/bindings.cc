@@ -101,7 +101,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("mark", &fairring::mark, py::arg("backend"));
   module.def("last_complete", &fairring::lastComplete, py::arg("backend"));
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
-  module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
+  module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"), py::arg("total_memory"));
   module.def("instruction_set", &fairring::instructionSet);
   module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("rail"), py::arg("site") = "tcp");
   using fairring::PlanQuestion;

@@ -11,8 +11,7 @@
 #include "exchange/site_format.h"
 #include "group/transport_choice.h"
 #include "plan/cost_rows.h"
-#include "transport/rdma_devices.h"
-#include "transport/rdma_offer.h"
+#include "transport/rdma_ports.h"
 
 namespace fairring {
 
@@ -151,10 +150,10 @@ py::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend) {
 
 py::list rdmaDevicesHere() {
   py::list devices;
-  for (const RdmaDevice& one : rdmaDevices()) {
+  for (const RdmaPort& one : rdmaPorts()) {
     py::dict device;
-    device["name"] = one.name;
-    device["driver"] = one.driver;
+    device["name"] = one.device;
+    device["port"] = std::to_string(one.number);
     device["link_layer"] = one.linkLayer;
     device["interface"] = one.netdev;
     device["rate"] = one.rate;
@@ -165,7 +164,9 @@ py::list rdmaDevicesHere() {
   return devices;
 }
 
-std::string rdmaObstacleHere(int peers) { return rdmaOffer(peers).obstacle; }
+std::string rdmaObstacleHere(int peers, std::uint64_t totalMemoryBytes) {
+  return verbsOffer(peers, totalMemoryBytes + Pipeline::expressBytesBeside(totalMemoryBytes)).obstacle;
+}
 
 std::vector<Place> placesOf(const PlanQuestion& question) {
   std::vector<Place> places;

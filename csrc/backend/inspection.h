@@ -46,8 +46,9 @@ pybind11::object mark(const c10::intrusive_ptr<c10d::Backend>& backend);
 // complete on each rank, or none. None if there was nothing to agree on, or the backend is not ours.
 pybind11::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-pybind11::list rdmaDevicesHere();         // each with its obstacle
-std::string rdmaObstacleHere(int peers);  // of this process: why RDMA can't be used at all
+pybind11::list rdmaDevicesHere();  // their ports, each with its obstacle
+// Of this process: why RDMA can't be used at all.
+std::string rdmaObstacleHere(int peers, std::uint64_t totalMemoryBytes);
 
 struct PlanQuestion {
   std::vector<std::string> machines;  // of each rank

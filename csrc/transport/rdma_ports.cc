@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <system_error>
@@ -71,9 +70,9 @@ std::string fabricOf(const Gid& gid) {
 
 void readGid(RdmaPort& port, const fs::path& home, const RdmaSources& sources) {
   if (port.linkLayer != "Ethernet") {
-    const std::string gid = firstLine(home / "gids/0");
-    port.gidBytes = bytesOf(gid);
-    port.fabric = concat(port.linkLayer, " ", gid.substr(0, 19));
+    port.gid = firstLine(home / "gids/0");
+    port.gidBytes = bytesOf(port.gid);
+    port.fabric = concat(port.linkLayer, " ", port.gid.substr(0, 19));
     return;
   }
   const std::optional<Gid> gid = gidOf(home, sources);
@@ -87,6 +86,7 @@ void readGid(RdmaPort& port, const fs::path& home, const RdmaSources& sources) {
   }
   port.netdev = gid->netdev;
   port.gidIndex = gid->index;
+  port.gid = gid->text;
   port.gidBytes = gid->bytes;
   port.fabric = fabricOf(*gid);
 }
@@ -105,6 +105,8 @@ std::string obstacleOf(const RdmaPort& port, const fs::path& home, const RdmaSou
   if (::access(path.c_str(), R_OK | W_OK) == 0) return {};
   return concat(path.string(), " can't be opened; give the container that device, or this user the right");
 }
+
+double gigabitsOf(const RdmaPort& port) { return std::strtod(port.rate.c_str(), nullptr); }
 
 // "0-3,8" holds 8.
 bool holds(const std::string& list, int processor) {
@@ -131,7 +133,7 @@ std::vector<RdmaPort> rdmaPorts(const RdmaSources& sources) {
                     .number = std::atoi(entry.path().filename().c_str()),
                     .linkLayer = firstLine(entry.path() / "link_layer"),
                     .numaNode = node.empty() ? -1 : std::atoi(node.c_str()),
-                    .gigabitsPerSecond = std::strtod(firstLine(entry.path() / "rate").c_str(), nullptr)};
+                    .rate = firstLine(entry.path() / "rate")};
       readGid(port, entry.path(), sources);
       port.obstacle = obstacleOf(port, entry.path(), sources);
       ports.push_back(std::move(port));
@@ -164,9 +166,9 @@ std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<i
   };
   if (std::ranges::any_of(ports, isNear)) std::erase_if(ports, [&](const RdmaPort& port) { return !isNear(port); });
   if (ports.empty()) return ports;
-  const RdmaPort best = *std::ranges::max_element(ports, {}, &RdmaPort::gigabitsPerSecond);
+  const RdmaPort best = *std::ranges::max_element(ports, {}, gigabitsOf);
   std::erase_if(ports, [&](const RdmaPort& port) {
-    return port.gigabitsPerSecond < best.gigabitsPerSecond || port.fabric != best.fabric;
+    return gigabitsOf(port) < gigabitsOf(best) || port.fabric != best.fabric;
   });
   return ports;
 }

@@ -27,7 +27,8 @@ struct RdmaPort {
   std::array<std::uint8_t, 16> gidBytes{};
   std::string fabric = {};  // equal on ports that reach each other, as far as can be told from here
   int numaNode = -1;        // -1: near to none
-  double gigabitsPerSecond = 0;
+  std::string rate = {};  // "100 Gb/sec (4X EDR)"
+  std::string gid = {};
   std::string obstacle = {};  // why the port can't be used, and the remedy; empty if it can
 
   std::string name() const { return device + ", port " + std::to_string(number); }

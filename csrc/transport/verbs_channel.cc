@@ -29,6 +29,7 @@ constexpr std::uint32_t kLastSlot = kSlots;
 constexpr std::uint32_t kCreditKept = 2;
 constexpr std::uint32_t kCreditsOwedAtMost = kSlots / 2;
 constexpr std::uint64_t kPieceBytes = 256 << 10;
+constexpr unsigned kMostExpressInRow = 4;  // slots, or pieces, while bulk waits
 // Larger messages are read, if they lie in registered memory: to copy smaller ones takes less time than to announce
 // them, on soft-RoCE.
 constexpr std::uint64_t kMostCopiedBytes = 32 << 10;
@@ -114,6 +115,7 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   void wake();
   void pump();
   bool maySend() const;
+  static TrafficClass turn(bool expressWaits, bool bulkWaits, unsigned& inRow);
   std::size_t fill(std::span<std::byte> slot);
   bool append(std::span<std::byte> slot, std::size_t& size, Sending& sending);
   void sendSlot(std::uint32_t index, std::size_t bytes);
@@ -169,6 +171,8 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   std::map<std::uint32_t, Receiving> receiving_;
   std::array<std::deque<std::uint32_t>, 2> toRead_;  // by traffic class
   std::deque<Piece> beingRead_;
+  unsigned expressSlots_ = 0;   // in a row
+  unsigned expressPieces_ = 0;  // likewise
   std::uint64_t seen_ = 0;
   std::uint64_t sends_ = 0;
 };
@@ -276,18 +280,27 @@ void VerbsChannel::sendSlot(std::uint32_t index, std::size_t bytes) {
   slotPair_->send(index, slot(index).first(bytes), slots_.localKey);
 }
 
-// Returns how many bytes of the slot are used. What waits longest of the express messages goes before what waits
-// longest of bulk.
+// Whose turn it is: express goes first, but so that bulk does not starve, no more than some of it in a row.
+TrafficClass VerbsChannel::turn(bool expressWaits, bool bulkWaits, unsigned& inRow) {
+  if (!expressWaits || (bulkWaits && inRow >= kMostExpressInRow)) {
+    inRow = 0;
+    return TrafficClass::Bulk;
+  }
+  ++inRow;
+  return TrafficClass::Express;
+}
+
+// Returns how many bytes of the slot are used.
 std::size_t VerbsChannel::fill(std::span<std::byte> slot) {
   std::size_t size = sizeof(SlotBeginning);
   for (; !words_.empty() && size + sizeof(SlotRecord) <= slot.size(); words_.pop_front()) {
     std::memcpy(slot.data() + size, &words_.front(), sizeof(SlotRecord));
     size += sizeof(SlotRecord);
   }
-  for (const auto trafficClass : {TrafficClass::Express, TrafficClass::Bulk}) {
-    std::deque<Sending>& queue = queues_[static_cast<std::size_t>(trafficClass)];
-    while (!queue.empty() && append(slot, size, queue.front())) queue.pop_front();
-    if (!queue.empty()) break;
+  const auto first = static_cast<std::size_t>(turn(!queues_[1].empty(), !queues_[0].empty(), expressSlots_));
+  for (std::deque<Sending>* queue : {&queues_[first], &queues_[1 - first]}) {
+    while (!queue->empty() && append(slot, size, queue->front())) queue->pop_front();
+    if (!queue->empty()) break;
   }
   return size;
 }
@@ -447,8 +460,8 @@ void VerbsChannel::onAnnounced(const SlotRecord& record) {
 
 void VerbsChannel::pumpReads() {
   while (life_ == Life::Connected && beingRead_.size() < VerbsEndpoint::kReads) {
-    auto& queue = toRead_[toRead_[1].empty() ? 0 : 1];
-    if (queue.empty()) return;
+    if (toRead_[0].empty() && toRead_[1].empty()) return;
+    auto& queue = toRead_[static_cast<std::size_t>(turn(!toRead_[1].empty(), !toRead_[0].empty(), expressPieces_))];
     const std::uint32_t number = queue.front();
     Receiving& message = receiving_.at(number);
     const std::uint64_t bytes = std::min(message.header.bytes - message.asked, kPieceBytes);

@@ -30,7 +30,7 @@ class MembershipOptions:
     settings: str
     ports: tuple[int, int]
     cost_rows: list[tuple[float, float, float, float]]  # by level; empty: the built-in ones
-    transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
+    transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", "verbs", or TensorPipe's "uv", "shm", "ibv"
     lanes: tuple[int, int]  # likewise
     reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # calls on CUDA tensors are the engine's
@@ -102,16 +102,16 @@ def last_complete(backend: Any) -> tuple[tuple[int, int] | None, list[int | None
     """
 
 def rdma_devices() -> list[dict[str, str]]:
-    """Of this machine: name, driver, link_layer, interface, rate, gid, obstacle."""
+    """The ports of this machine's: name, port, link_layer, interface, rate, gid, obstacle."""
 
-def rdma_obstacle(peers: int) -> str:
-    """Why this process can't use RDMA with so many peers; empty where it can."""
+def rdma_obstacle(peers: int, total_memory: int) -> str:
+    """Why this process can't use RDMA with so many peers and bytes of staging; empty where it can."""
 
 def instruction_set() -> str:
     """That the reducing loops take on this processor: baseline, avx2 or avx512."""
 
 def built_in_rows(rail: str, site: str = "tcp") -> list[tuple[float, float, float, float]]:
-    """By level. rail, site: transports, "tcp", or TensorPipe's "uv", "shm", "ibv"."""
+    """By level. rail, site: transports, "tcp", "verbs", or TensorPipe's "uv", "shm", "ibv"."""
 
 class PlanQuestion:
     machines: list[str]  # of each rank

@@ -100,7 +100,7 @@ VARIABLES = (
     Variable(
         "FAIRRING_TRANSPORT",
         "auto",
-        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp; "
+        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: RDMA (verbs) where all ranks can, else tcp; "
         "between sites auto is tcp. rail=...,site=... names them apart.",
     ),
     Variable(
@@ -209,7 +209,7 @@ def _transport(name: str, text: str) -> str:
         return "uv"
     if kind == "tensorpipe" and detail in TENSORPIPE_TRANSPORTS:
         return detail
-    raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, verbs, tensorpipe[:uv|:shm|:ibv]")
+    raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, verbs, tensorpipe, tensorpipe:uv, :shm or :ibv")
 
 
 def _lanes_of_a_level(name: str, text: str) -> int:

@@ -61,6 +61,20 @@ TEST(TransportChoice, WhatWasAskedForIsTaken) {
   EXPECT_EQ(chosen({.rail = "ibv"}, facts).transports.rail.name, "ibv");
 }
 
+TEST(TransportChoice, TheFirstForRdmaIsAutosAndTheOthersAreTakenWhereTheyAreAskedFor) {
+  Transport verbs;
+  verbs.name = "verbs";
+  Transport ibv;
+  ibv.name = "ibv";
+  verbs.isRdma = ibv.isRdma = true;
+  const std::vector<Transport> all{tcpTransport(), verbs, ibv};
+  const std::vector<RankFacts> facts{factsOf("a"), factsOf("b")};
+  EXPECT_EQ(automaticRdma(all).name, "verbs");
+  EXPECT_EQ(chooseTransport({}, facts, all).transports.rail.name, "verbs");
+  EXPECT_EQ(chooseTransport({.rail = "ibv"}, facts, all).transports.rail.name, "ibv");
+  EXPECT_EQ(chooseTransport({.rail = "verbs"}, facts, all).transports.rail.name, "verbs");
+}
+
 TEST(TransportChoice, RdmaThatWasAskedForAndIsNotThereIsAnErrorThatSaysWhatIsMissing) {
   try {
     chosen({.rail = "ibv"}, {factsOf("a"), factsOf("b", "", "no InfiniBand or RoCE device is here")});

@@ -2,59 +2,17 @@
 #include "transport/rdma_devices.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <fstream>
-
+#include "rdma_directories.h"
 #include "transport/rdma_offer.h"
 
 namespace fairring {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char* kGid = "fe80:0000:0000:0000:5054:00ff:fe77:0001";
 constexpr std::uint64_t kPlenty = 1ULL << 40;
 
-// A machine whose devices a test adds and breaks.
-class RdmaDevices : public ::testing::Test {
+class RdmaDevices : public RdmaDirectories {
  protected:
-  RdmaDevices() {
-    std::string name = (fs::temp_directory_path() / "fairring-rdma-XXXXXX").string();
-    root_ = ::mkdtemp(name.data());
-    sources_ = {root_ / "class", root_ / "dev", root_ / "if_inet6"};
-    write("if_inet6", "fe80000000000000505400fffe770001 02 40 20 80     lo\n");
-  }
-  ~RdmaDevices() override { fs::remove_all(root_); }
-
-  void write(const fs::path& file, const std::string& text) const {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
-  // A RoCE device that works; `port` and `device` write its files anew.
-  void add(const std::string& name, int node, const std::string& driver = "mlx5_core") {
-    const std::string uverbs = "uverbs" + std::to_string(node);
-    device(name, "node_type", "1: CA\n");
-    port(name, "state", "4: ACTIVE\n");
-    port(name, "phys_state", "5: LinkUp\n");
-    port(name, "link_layer", "Ethernet\n");
-    port(name, "rate", "100 Gb/sec (4X EDR)\n");
-    port(name, "gids/0", std::string(kGid) + "\n");
-    port(name, "gid_attrs/types/0", "RoCE v2\n");
-    port(name, "gid_attrs/ndevs/0", "lo\n");
-    fs::create_directories(root_ / "drivers" / driver);
-    fs::create_directories(root_ / "class/infiniband" / name / "device");
-    fs::create_symlink(root_ / "drivers" / driver, root_ / "class/infiniband" / name / "device/driver");
-    write("class/infiniband_verbs/" + uverbs + "/ibdev", name + "\n");
-    write("dev/" + uverbs, "");
-  }
-  void device(const std::string& name, const std::string& file, const std::string& text) const {
-    write("class/infiniband/" + name + "/" + file, text);
-  }
-  void port(const std::string& name, const std::string& file, const std::string& text) const {
-    device(name, "ports/1/" + file, text);
-  }
   std::string obstacle(const std::string& name) const {
     for (const RdmaDevice& found : rdmaDevices(sources_)) {
       if (found.name == name) return found.obstacle;
@@ -65,14 +23,7 @@ class RdmaDevices : public ::testing::Test {
                   bool library = true) const {
     return rdmaOffer(rdmaDevices(sources_), {library, first, lockable}, 1);
   }
-
-  fs::path root_;
-  RdmaSources sources_;
 };
-
-void expectSays(const std::string& text, const std::vector<std::string>& words) {
-  for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
-}
 
 TEST_F(RdmaDevices, AMachineWithoutAnyOffersNone) {
   EXPECT_TRUE(rdmaDevices(sources_).empty());

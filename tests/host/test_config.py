@@ -80,6 +80,7 @@ def test_a_size_that_is_none_is_an_error_with_name_value_and_range(name: str, te
     [
         ("auto", "auto"),
         ("tcp", "tcp"),
+        ("verbs", "verbs"),
         ("tensorpipe", "uv"),
         ("tensorpipe:uv", "uv"),
         ("tensorpipe:shm", "shm"),
@@ -119,7 +120,7 @@ def test_sites() -> None:
     assert (settings.site, settings.site_interfaces) == ("north", ("eth1", "eth2"))
 
 
-@pytest.mark.parametrize("text", ["udp", "tcp:uv", "tcp:", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"])
+@pytest.mark.parametrize("text", ["udp", "tcp:uv", "tcp:", "verbs:1", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"])
 def test_other_transports_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match=f"FAIRRING_TRANSPORT='{text}'.*tensorpipe:uv"):
         read(FAIRRING_TRANSPORT=text)
@@ -219,11 +220,13 @@ def test_tls_needs_its_three_files_and_they_need_tls(tmp_path: Path) -> None:
             read(**tls(tmp_path, **{name: str(tmp_path / "nowhere")}))
 
 
-def test_tls_is_on_or_off_and_not_for_tensorpipe(tmp_path: Path) -> None:
+def test_tls_is_on_or_off_and_for_tcp_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"FAIRRING_TLS='1' is neither on nor off"):
         read(FAIRRING_TLS="1")
     with pytest.raises(ConfigError, match=r"FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe"):
         read(**tls(tmp_path, FAIRRING_TRANSPORT="tensorpipe:ibv"))
+    with pytest.raises(ConfigError, match=r"FAIRRING_TLS=on can't be had with .*verbs, which have no TLS"):
+        read(**tls(tmp_path, FAIRRING_TRANSPORT="verbs"))
 
 
 def test_an_unknown_variable_is_an_error_that_knows_what_was_meant() -> None:

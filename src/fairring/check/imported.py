@@ -25,11 +25,12 @@ def torch() -> dict[str, Any]:
 def module(peers: int = 1) -> dict[str, Any]:
     """peers: the number of other ranks, each of which needs memory that RDMA devices may reach."""
     from fairring import _core
+    from fairring.config import Config
 
     return {
         "instruction_set": _core.instruction_set(),
         "rdma": _core.rdma_devices(),
-        "rdma_obstacle": _core.rdma_obstacle(peers),
+        "rdma_obstacle": _core.rdma_obstacle(peers, Config.from_environment().total_memory),
         "why_no_cuda": _core.why_no_cuda(),
     }
 
