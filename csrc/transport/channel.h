@@ -93,7 +93,7 @@ class Channel {
   virtual void add(std::uint32_t /*lane*/, Stream /*stream*/) {}  // replaces an earlier one with the same index
   // Or by a contact, which the lower of two ranks sends over the control connection, and to which the higher connects.
   // It may answer by a contact of its own, to which the lower connects.
-  virtual std::string contact() const { return {}; }  // empty: there is none to send
+  virtual std::string contact() const { return {}; }                          // empty: there is none to send
   virtual std::string connect(const std::string& /*contact*/) { return {}; }  // the answer; empty: none
   // Whether it has been connected and proven. One that gets lanes does not wait for them.
   virtual bool isOpen() const { return true; }

@@ -49,7 +49,8 @@ std::optional<Gid> gidOf(const fs::path& port, const RdmaSources& sources) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(port / "gids", ignored)) {
     const std::string name = entry.path().filename();
-    Gid gid{.index = std::atoi(name.c_str()), .text = firstLine(entry.path()), .bytes = bytesOf(firstLine(entry.path()))};
+    Gid gid{
+        .index = std::atoi(name.c_str()), .text = firstLine(entry.path()), .bytes = bytesOf(firstLine(entry.path()))};
     if (std::ranges::all_of(gid.bytes, [](std::uint8_t byte) { return byte == 0; })) continue;
     if (firstLine(port / "gid_attrs/types" / name) != "RoCE v2") continue;
     gid.netdev = firstLine(port / "gid_attrs/ndevs" / name);
@@ -167,9 +168,8 @@ std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<i
   if (std::ranges::any_of(ports, isNear)) std::erase_if(ports, [&](const RdmaPort& port) { return !isNear(port); });
   if (ports.empty()) return ports;
   const RdmaPort best = *std::ranges::max_element(ports, {}, gigabitsOf);
-  std::erase_if(ports, [&](const RdmaPort& port) {
-    return gigabitsOf(port) < gigabitsOf(best) || port.fabric != best.fabric;
-  });
+  std::erase_if(
+      ports, [&](const RdmaPort& port) { return gigabitsOf(port) < gigabitsOf(best) || port.fabric != best.fabric; });
   return ports;
 }
 

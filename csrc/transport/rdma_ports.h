@@ -22,12 +22,12 @@ struct RdmaPort {
   std::string device;  // "mlx5_0"
   int number = 1;
   std::string linkLayer = {};  // "InfiniBand" or "Ethernet"
-  std::string netdev = {};  // RoCE only
+  std::string netdev = {};     // RoCE only
   int gidIndex = 0;
   std::array<std::uint8_t, 16> gidBytes{};
   std::string fabric = {};  // equal on ports that reach each other, as far as can be told from here
   int numaNode = -1;        // -1: near to none
-  std::string rate = {};  // "100 Gb/sec (4X EDR)"
+  std::string rate = {};    // "100 Gb/sec (4X EDR)"
   std::string gid = {};
   std::string obstacle = {};  // why the port can't be used, and the remedy; empty if it can
 
@@ -35,7 +35,7 @@ struct RdmaPort {
 };
 
 std::vector<RdmaPort> rdmaPorts(const RdmaSources& sources = {});  // by device and number
-std::set<int> numaNodesHere();                                    // of the processors that this thread may run on
+std::set<int> numaNodesHere();                                     // of the processors that this thread may run on
 // Those among which ranks on these nodes take turns; empty if none can be used.
 std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<int>& numaNodes);
 // For the rank with this index among those of its machine. Throws Failure(Configuration) if there is none.

@@ -1,5 +1,5 @@
-// The part of libibverbs' binary interface that is used here, version IBVERBS_1.1, on 64-bit Linux. Users' machines have
-// the library and seldom its headers, so these are declarations of our own. Objects that the library allocates are
+// The part of libibverbs' binary interface that is used here, version IBVERBS_1.1, on 64-bit Linux. Users' machines
+// have the library and seldom its headers, so these are declarations of our own. Objects that the library allocates are
 // declared as far as they are read; those that it fills or reads are declared whole. The assertions hold the sizes and
 // places that libibverbs' own header gives (compared with rdma-core 44).
 #pragma once

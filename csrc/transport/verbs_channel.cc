@@ -83,8 +83,8 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
     Message message;
     std::shared_ptr<Batch> batch;
     std::uint32_t number = 0;
-    std::uint64_t sent = 0;    // bytes
-    bool mayBeRead = true;     // by the peer
+    std::uint64_t sent = 0;  // bytes
+    bool mayBeRead = true;   // by the peer
     std::uint64_t left() const { return message.header.bytes - sent; }
   };
   struct Receiving {
@@ -108,9 +108,7 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
     return {slots_.data + static_cast<std::size_t>(index) * kSlotBytes, kSlotBytes};
   }
   std::uint32_t receiveSlot(std::uint32_t index) const { return kSlots + 1 + index; }
-  void postReceive(std::uint32_t index) {
-    slotPair_->receive(index, slot(receiveSlot(index)), slots_.localKey);
-  }
+  void postReceive(std::uint32_t index) { slotPair_->receive(index, slot(receiveSlot(index)), slots_.localKey); }
 
   void wake();
   void pump();
@@ -159,10 +157,10 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   bool woken_ = false;  // pump() is to come
   std::string peerFabric_;
 
-  std::vector<std::uint32_t> freeSlots_;  // to send from
-  std::uint32_t credit_ = kSlots;         // slots that the peer has posted
-  std::uint32_t owed_ = 0;                // slots posted again that the peer does not know of
-  std::deque<SlotRecord> words_;          // records without bytes; they go first
+  std::vector<std::uint32_t> freeSlots_;       // to send from
+  std::uint32_t credit_ = kSlots;              // slots that the peer has posted
+  std::uint32_t owed_ = 0;                     // slots posted again that the peer does not know of
+  std::deque<SlotRecord> words_;               // records without bytes; they go first
   std::array<std::deque<Sending>, 2> queues_;  // by traffic class
   std::map<std::uint32_t, Sending> announced_;
   std::vector<Released> released_;  // to be called
@@ -309,8 +307,8 @@ std::size_t VerbsChannel::fill(std::span<std::byte> slot) {
 // rest of it, is for another slot.
 bool VerbsChannel::append(std::span<std::byte> slot, std::size_t& size, Sending& sending) {
   const std::uint64_t bytes = sending.message.header.bytes;
-  const bool isRead = sending.mayBeRead && bytes > kMostCopiedBytes &&
-                      endpoint_->staging().contains(sending.message.data, bytes);
+  const bool isRead =
+      sending.mayBeRead && bytes > kMostCopiedBytes && endpoint_->staging().contains(sending.message.data, bytes);
   const std::size_t room = slot.size() - size;
   const std::uint64_t wanted = isRead ? 0 : std::min<std::uint64_t>(sending.left(), kPartBytes);
   if (room < sizeof(SlotRecord) + wanted) return false;
@@ -350,11 +348,11 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
                                     ? peerFabric_
                                     : concat(device.address().fabric, " here and ", peerFabric_, " there");
     const bool slotsWork = completion.queuePair == readPair_->name().number;
-    return end(makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
-                         wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status),
-                         " (status ", completion.status, ", vendor's code ", completion.vendorError, ")",
-                         remedyFor(device.trouble())),
-               slotsWork);
+    return end(
+        makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
+                  wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status), " (status ",
+                  completion.status, ", vendor's code ", completion.vendorError, ")", remedyFor(device.trouble())),
+        slotsWork);
   }
   guarded([&] {
     switch (completion.kind) {

@@ -1,9 +1,9 @@
 // Channels over an RDMA device, by verbs. Between two ranks there are two queue pairs. The first carries slots
-// (verbs_slot.h): messages of up to 32 KiB, copied into registered memory and out of it, and the announcements of large ones. The
-// second carries the bytes of large messages: the receiver reads them from the sender's staging into its own, in pieces
-// of up to 256 KiB, four of them under way at once and express ahead of bulk, and says when it is done. So no large part
-// is copied, and neither a small message nor an express one waits for more than four pieces of bulk. Memory that is not
-// registered goes in parts through the slots, however much it is.
+// (verbs_slot.h): messages of up to 32 KiB, copied into registered memory and out of it, and the announcements of large
+// ones. The second carries the bytes of large messages: the receiver reads them from the sender's staging into its own,
+// in pieces of up to 256 KiB, four of them under way at once and express ahead of bulk, and says when it is done. So no
+// large part is copied, and neither a small message nor an express one waits for more than four pieces of bulk. Memory
+// that is not registered goes in parts through the slots, however much it is.
 //
 // A slot is only sent if the peer has one posted for it: credits say how many. Contacts travel over the control
 // connection, from the lower rank to the higher and back; nothing listens. A channel is open when each side has heard

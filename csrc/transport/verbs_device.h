@@ -86,7 +86,7 @@ class VerbsDevice {
   // The descriptor becomes readable with the next completion after arm().
   virtual int descriptor() const = 0;
   virtual void arm() = 0;
-  virtual void takeEvents() = 0;                            // what made it readable
+  virtual void takeEvents() = 0;                               // what made it readable
   virtual std::string textOf(std::uint32_t status) const = 0;  // in the library's words
 };
 

@@ -16,7 +16,7 @@ namespace fairring {
 namespace {
 
 constexpr std::uint32_t kInlineBytes = 128;  // a header and some words; all devices of today have more
-constexpr std::uint8_t kReads = 4;  // under way at once: the channel asks for no more
+constexpr std::uint8_t kReads = 4;           // under way at once: the channel asks for no more
 // 4.096 us * 2^17 = 0.54 s, which devices may stretch to four times as much. Seven of them pass before a connection
 // that nobody answers breaks: 4 to 15 s. One more retry would be endless ones for soft-RoCE.
 constexpr std::uint8_t kTimeout = 17;
@@ -193,10 +193,10 @@ Hardware::Hardware(const VerbsLibrary& library, RdmaPort port, std::uint32_t com
       context_(opened(), {&library}),
       domain_(made(library.allocateDomain(context_.get()), "no protection domain"), {&library}),
       channel_(made(library.createChannel(context_.get()), "no completion channel"), {&library}),
-      completions_(made(library.createCompletions(context_.get(), static_cast<int>(completions), nullptr,
-                                                  channel_.get(), 0),
-                        "no completion queue"),
-                   {&library}) {
+      completions_(
+          made(library.createCompletions(context_.get(), static_cast<int>(completions), nullptr, channel_.get(), 0),
+               "no completion queue"),
+          {&library}) {
   ::fcntl(channel_->descriptor, F_SETFL, ::fcntl(channel_->descriptor, F_GETFL) | O_NONBLOCK);
   const int error = library.queryPort(context_.get(), static_cast<std::uint8_t>(port_.number), &state_);
   if (error != 0) refuse(name(), error, "the port can't be asked for its state");
@@ -216,8 +216,8 @@ verbs::Context* Hardware::opened() const {
 }
 
 RegisteredMemory Hardware::registerMemory(std::span<std::byte> memory) {
-  verbs::MemoryRegion* const region = library_.registerMemory(domain_.get(), memory.data(), memory.size(),
-                                                              verbs::kLocalWrite | verbs::kRemoteRead);
+  verbs::MemoryRegion* const region =
+      library_.registerMemory(domain_.get(), memory.data(), memory.size(), verbs::kLocalWrite | verbs::kRemoteRead);
   if (region == nullptr) refuse(name(), errno, memory.size(), " B of memory can't be registered");
   regions_.emplace_back(region, By<&VerbsLibrary::deregisterMemory>{&library_});
   return {memory.data(), memory.size(), region->localKey, region->remoteKey};
@@ -250,8 +250,12 @@ std::size_t Hardware::poll(std::span<VerbsCompletion> into) {
   if (count < 0) throw Failure(makeError(ErrorKind::Connection, name(), " can't be polled for completions"));
   for (int i = 0; i < count; ++i) {
     const verbs::Completion& one = found[i];
-    into[i] = {one.queuePair, static_cast<Completed>(one.id >> kKindShift), static_cast<std::uint32_t>(one.id),
-               one.bytes,     one.status,                              one.vendorError};
+    into[i] = {one.queuePair,
+               static_cast<Completed>(one.id >> kKindShift),
+               static_cast<std::uint32_t>(one.id),
+               one.bytes,
+               one.status,
+               one.vendorError};
   }
   return static_cast<std::size_t>(count);
 }

@@ -10,8 +10,8 @@
 
 namespace fairring {
 
-// Why this process can't use verbs with that many peers and bytes of staging, and the remedy; empty if it can. Opens the
-// port that it would take.
+// Why this process can't use verbs with that many peers and bytes of staging, and the remedy; empty if it can. Opens
+// the port that it would take.
 std::string verbsObstacle(int peers, std::uint64_t stagingBytes);
 
 // With room for that many completions. Throws Failure(Configuration), with the reason and the remedy.

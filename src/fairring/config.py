@@ -209,7 +209,9 @@ def _transport(name: str, text: str) -> str:
         return "uv"
     if kind == "tensorpipe" and detail in TENSORPIPE_TRANSPORTS:
         return detail
-    raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, verbs, tensorpipe, tensorpipe:uv, :shm or :ibv")
+    raise ConfigError(
+        f"{name}={text!r} is not a transport; give auto, tcp, verbs, tensorpipe, tensorpipe:uv, :shm or :ibv"
+    )
 
 
 def _lanes_of_a_level(name: str, text: str) -> int:

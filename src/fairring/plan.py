@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--machines", type=at_least(1), metavar="N", help="how many machines (default: as --ranks says, else 1)")
     add("--ranks", default="1", metavar="N", help="ranks on every machine, or one number for each: 4,3,2 (default: 1)")
     add("--bytes", default="25MiB", metavar="SIZE", help="of the tensor (default: 25MiB)")
-    add("--transport", choices=("tcp", "verbs", *TENSORPIPE_TRANSPORTS), default="tcp", help="between machines (default: tcp)")
+    add(
+        "--transport",
+        choices=("tcp", "verbs", *TENSORPIPE_TRANSPORTS),
+        default="tcp",
+        help="between machines (default: tcp)",
+    )
     text = "of each machine's link, each way, instead of the cost row's: 1gbit, 100gbit; its ranks share it"
     add("--rate", metavar="RATE", help=text)
     add("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1 (default: 1)")

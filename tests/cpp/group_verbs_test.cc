@@ -12,12 +12,12 @@ constexpr std::size_t kElements = 100'000;
 constexpr int kCalls = 30;
 
 Transports verbsOn(SimulatedVerbs& network) {
-  const Transport verbs{.name = "verbs",
-                        .make = [open = network.opener()](Loop& loop, const ChannelSettings& settings,
-                                                          MessageReceiver& receiver) {
-                          return makeVerbsChannels(open, loop, settings, receiver);
-                        },
-                        .isRdma = true};
+  const Transport verbs{
+      .name = "verbs",
+      .make = [open = network.opener()](
+                  Loop& loop, const ChannelSettings& settings,
+                  MessageReceiver& receiver) { return makeVerbsChannels(open, loop, settings, receiver); },
+      .isRdma = true};
   return {verbs, verbs};
 }
 

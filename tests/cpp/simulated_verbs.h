@@ -195,8 +195,8 @@ class SimulatedVerbs {
     EXPECT_LE(request.memory.size(), receive.memory.size());
     std::memcpy(receive.memory.data(), request.memory.data(), request.memory.size());
     counts_.sentBytes += request.memory.size();
-    to.received.push_back({to.number, VerbsCompletion::Kind::Receive, receive.index,
-                           static_cast<std::uint32_t>(request.memory.size())});
+    to.received.push_back(
+        {to.number, VerbsCompletion::Kind::Receive, receive.index, static_cast<std::uint32_t>(request.memory.size())});
     return true;
   }
 

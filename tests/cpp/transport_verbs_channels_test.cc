@@ -149,7 +149,8 @@ class VerbsPair {
 Message messageAt(std::uint64_t number, const Bytes& staging, std::uint64_t offset, std::uint64_t bytes,
                   std::uint64_t place, TrafficClass trafficClass = TrafficClass::Bulk) {
   return {{.kind = 1, .shortFields = {}, .fields = {number, place}, .bytes = bytes, .lastField = offset},
-          staging.data() + offset, trafficClass};
+          staging.data() + offset,
+          trafficClass};
 }
 
 TEST(VerbsChannels, LargeMessagesAreReadFromStagingIntoStagingAndNothingElseIsRegistered) {

@@ -82,9 +82,10 @@ def test_eight_machines_have_the_same_bits_by_every_kind_of_plan(tmp_path: Path)
 
 
 @pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="there are RDMA devices here")
-def test_rdma_that_is_not_there_is_an_error_that_names_who_lacks_it() -> None:
-    for text in run(forked_program("first_error"), [1, 1], {"FAIRRING_TRANSPORT": "tensorpipe:ibv"}):
-        for word in ("FAIRRING_TRANSPORT=tensorpipe:ibv can't be used", "rank 0 (", "no InfiniBand or RoCE device"):
+@pytest.mark.parametrize("transport", ["verbs", "tensorpipe:ibv"])
+def test_rdma_that_is_not_there_is_an_error_that_names_who_lacks_it(transport: str) -> None:
+    for text in run(forked_program("first_error"), [1, 1], {"FAIRRING_TRANSPORT": transport}):
+        for word in (f"FAIRRING_TRANSPORT={transport} can't be used", "rank 0 (", "no InfiniBand or RoCE device"):
             assert word in text, text
 
 

@@ -120,7 +120,9 @@ def test_sites() -> None:
     assert (settings.site, settings.site_interfaces) == ("north", ("eth1", "eth2"))
 
 
-@pytest.mark.parametrize("text", ["udp", "tcp:uv", "tcp:", "verbs:1", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"])
+@pytest.mark.parametrize(
+    "text", ["udp", "tcp:uv", "tcp:", "verbs:1", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"]
+)
 def test_other_transports_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match=f"FAIRRING_TRANSPORT='{text}'.*tensorpipe:uv"):
         read(FAIRRING_TRANSPORT=text)

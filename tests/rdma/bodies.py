@@ -111,7 +111,7 @@ def check() -> None:
 
 
 def speed() -> None:
-    """Of each size a line: bytes, the calls' median in seconds, processor seconds of the machine and of this process."""
+    """A line for each size: bytes, the calls' median in seconds, processor seconds of the machine and of the process."""
     _meet()
     for size, calls in SPEED:
         tensor = torch.zeros(size // 4)
