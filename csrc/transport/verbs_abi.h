@@ -214,6 +214,4 @@ constexpr std::uint32_t kOfInit = 1U << 0 | 1U << 3 | 1U << 4 | 1U << 5;
 constexpr std::uint32_t kOfReadyToReceive = 1U << 0 | 1U << 7 | 1U << 8 | 1U << 12 | 1U << 15 | 1U << 17 | 1U << 20;
 constexpr std::uint32_t kOfReadyToSend = 1U << 0 | 1U << 9 | 1U << 10 | 1U << 11 | 1U << 13 | 1U << 16;
 
-constexpr std::uint32_t kFlushed = 5;  // the status of requests that a broken queue pair gives back
-
 }  // namespace fairring::verbs

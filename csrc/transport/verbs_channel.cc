@@ -89,7 +89,6 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   };
   struct Receiving {
     MessageHeader header;
-    TrafficClass trafficClass = TrafficClass::Bulk;
     std::byte* place = nullptr;
     std::uint64_t there = 0;  // bytes
     std::uint64_t asked = 0;  // of them read, or being read
@@ -444,7 +443,7 @@ void VerbsChannel::onAnnounced(const SlotRecord& record) {
   if (record.message.bytes == 0 || record.place == 0 || receiving_.contains(record.number)) refuse("an announcement");
   std::byte* const place = placeOf(record.message);
   if (place == nullptr) return;
-  Receiving message{.header = record.message, .trafficClass = record.trafficClass, .place = place};
+  Receiving message{.header = record.message, .place = place};
   if (!endpoint_->staging().contains(place, record.message.bytes)) {
     receiving_.emplace(record.number, message);
     return say(Record::Wanted, record.number);

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <utility>
