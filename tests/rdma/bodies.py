@@ -111,7 +111,7 @@ def check() -> None:
 
 
 def speed() -> None:
-    """A line for each size: bytes, the calls' median in seconds, processor seconds of the machine and of the process."""
+    """A line for each size: bytes, median seconds of a call, processor seconds of the machine and of this process."""
     _meet()
     for size, calls in SPEED:
         tensor = torch.zeros(size // 4)
