@@ -37,7 +37,13 @@ std::optional<VerbsLibrary> loaded() {
   find(found.modifyQueuePair, "ibv_modify_qp");
   find(found.destroyQueuePair, "ibv_destroy_qp");
   find(found.textOf, "ibv_wc_status_str");
-  return isWhole ? std::optional(found) : std::nullopt;
+  if (!isWhole) return std::nullopt;
+  found.prepareForForks = reinterpret_cast<int (*)()>(::dlsym(library, "ibv_fork_init"));
+  // Before anything is registered, or the queues of a process that forks could move to pages that the device does not
+  // know. Kernels since 5.12 see to that by themselves. It fails only where another library of this process has
+  // registered memory before, and then that one has decided.
+  if (found.prepareForForks != nullptr) found.prepareForForks();
+  return found;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The functions of libibverbs that are used here, found at run time: the module needs the library only where there is a
-// device. Loaded once and never closed: drivers are hardly tested for being unloaded. Any thread.
+// device. Loaded once and never closed: drivers are hardly tested for being unloaded. From then on a fork leaves this
+// process the memory that the device knows. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +32,9 @@ struct VerbsLibrary {
   int (*modifyQueuePair)(verbs::QueuePair*, verbs::QueuePairState*, int fields);
   int (*destroyQueuePair)(verbs::QueuePair*);
   const char* (*textOf)(std::uint32_t completionStatus);
+  int (*prepareForForks)();  // null: a library without it
 
-  static const VerbsLibrary* load();  // null: it is not there, or lacks one of them
+  static const VerbsLibrary* load();  // null: it is not there, or lacks one of the others
 };
 
 }  // namespace fairring
