@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::uint32_t kInlineBytes = 128;  // a header and some words; all devices of today have more
 constexpr std::uint8_t kReads = 4;           // under way at once: the channel asks for no more
-// 4.096 us * 2^17 = 0.54 s, which devices may stretch to four times as much. Seven of them pass before a connection
-// that nobody answers breaks: 4 to 15 s. One more retry would be endless ones for soft-RoCE.
-constexpr std::uint8_t kTimeout = 17;
+// 4.096 us * 2^18 = 1.07 s, which devices may stretch to four times as much. Seven of them pass before a connection
+// that nobody answers breaks: 7.5 to 30 s, so a switch may take 5 s to fail over. One more retry would be endless ones
+// for soft-RoCE.
+constexpr std::uint8_t kTimeout = 18;
 constexpr std::uint8_t kRetries = 6;
 // Receives are posted before the peer may send, so these waits only forgive a device that is behind itself.
 constexpr std::uint8_t kNotReadyTimer = 14;  // 1 ms
