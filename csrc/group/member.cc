@@ -182,6 +182,7 @@ void Member::makeChannels(std::uint64_t stagingBytes) {
                            .peers = {},
                            .bindAddress = "",
                            .localIndex = static_cast<int>(std::ranges::lower_bound(local, rank_) - local.begin()),
+                           .rdmaFabric = neighbours_.facts(rank_).rdmaFabric,
                            .staging = {machine_->flags().staging(), stagingBytes},
                            .secret = endpoint_->secret,
                            .relinking = {[this](int peer, std::uint32_t lane) {

@@ -22,6 +22,9 @@ namespace fs = std::filesystem;
 // A device's queues and its driver's own memory.
 constexpr std::uint64_t kQueueBytesPerPeer = 128 << 10;
 constexpr std::uint64_t kQueueBytesAnyway = 4 << 20;
+// A queue pair names its GID in 8 bits.
+constexpr int kMostGidIndex = 255;
+constexpr const char* kDefaultFabric = "InfiniBand fe80:0000:0000:0000";
 
 struct Gid {
   enum class Rank : std::uint8_t { Ipv4, Ipv6, LinkLocal };
@@ -51,6 +54,7 @@ std::optional<Gid> gidOf(const fs::path& port, const RdmaSources& sources) {
     const std::string name = entry.path().filename();
     Gid gid{
         .index = std::atoi(name.c_str()), .text = firstLine(entry.path()), .bytes = bytesOf(firstLine(entry.path()))};
+    if (gid.index > kMostGidIndex) continue;
     if (std::ranges::all_of(gid.bytes, [](std::uint8_t byte) { return byte == 0; })) continue;
     if (firstLine(port / "gid_attrs/types" / name) != "RoCE v2") continue;
     gid.netdev = firstLine(port / "gid_attrs/ndevs" / name);
@@ -80,9 +84,10 @@ void readGid(RdmaPort& port, const fs::path& home, const RdmaSources& sources) {
   if (!gid) {
     port.netdev = firstLine(home / "gid_attrs/ndevs/0");
     port.fabric = "RoCE";
-    port.obstacle = concat("it has no GID of RoCE v2 with an address of ", port.netdev,
-                           "; give that interface an IP address (or its link-local one: sysctl net.ipv6.conf.",
-                           port.netdev, ".disable_ipv6=0)");
+    port.obstacle =
+        concat("it has no GID of RoCE v2, of index ", kMostGidIndex, " or less, with an address of ", port.netdev,
+               "; give that interface an IP address (or its link-local one: sysctl net.ipv6.conf.", port.netdev,
+               ".disable_ipv6=0)");
     return;
   }
   port.netdev = gid->netdev;
@@ -168,15 +173,23 @@ std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<i
   if (std::ranges::any_of(ports, isNear)) std::erase_if(ports, [&](const RdmaPort& port) { return !isNear(port); });
   if (ports.empty()) return ports;
   const RdmaPort best = *std::ranges::max_element(ports, {}, gigabitsOf);
+  if (best.fabric == kDefaultFabric) return {best};
   std::erase_if(
       ports, [&](const RdmaPort& port) { return gigabitsOf(port) < gigabitsOf(best) || port.fabric != best.fabric; });
   return ports;
 }
 
-RdmaPort nearestPort(int localIndex) {
-  const std::vector<RdmaPort> ports = nearestPorts(rdmaPorts(), numaNodesHere());
-  check(!ports.empty(), ErrorKind::Configuration, "no port of an RDMA device can be used any more; look at rdma link");
-  return ports[static_cast<std::size_t>(localIndex) % ports.size()];
+RdmaPort nearestPort(int localIndex, const std::string& fabric) {
+  return nearestPort(rdmaPorts(), numaNodesHere(), localIndex, fabric);
+}
+
+RdmaPort nearestPort(std::vector<RdmaPort> ports, const std::set<int>& numaNodes, int localIndex,
+                     const std::string& fabric) {
+  std::erase_if(ports, [&](const RdmaPort& port) { return port.fabric != fabric; });
+  const std::vector<RdmaPort> nearest = nearestPorts(std::move(ports), numaNodes);
+  check(!nearest.empty(), ErrorKind::Configuration, "no port of an RDMA device on the fabric '", fabric,
+        "' can be used any more; look at rdma link");
+  return nearest[static_cast<std::size_t>(localIndex) % nearest.size()];
 }
 
 RdmaOffer verbsOffer(int peers, std::uint64_t stagingBytes) {

@@ -3,7 +3,8 @@
 //
 // The GID of a RoCE port is one of RoCE v2: that of an IPv4 address first, then of a global IPv6 address, then the
 // link-local one. A port of InfiniBand has GID 0. A rank takes a port near the processors that it may run on, the
-// fastest of these; ranks of one machine take turns on ports that are equal, on one fabric.
+// fastest of these; ranks of one machine take turns on ports that are equal, on one fabric. They do not where that has
+// InfiniBand's default prefix, which fabrics that do not reach each other may share.
 // Any thread; reads the present state and keeps nothing.
 #pragma once
 
@@ -38,8 +39,11 @@ std::vector<RdmaPort> rdmaPorts(const RdmaSources& sources = {});  // by device 
 std::set<int> numaNodesHere();                                     // of the processors that this thread may run on
 // Those among which ranks on these nodes take turns; empty if none can be used.
 std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<int>& numaNodes);
-// For the rank with this index among those of its machine. Throws Failure(Configuration) if there is none.
-RdmaPort nearestPort(int localIndex);
+// On that fabric, for the rank with this index among those of its machine. Throws Failure(Configuration) if there is
+// none.
+RdmaPort nearestPort(int localIndex, const std::string& fabric);
+RdmaPort nearestPort(std::vector<RdmaPort> ports, const std::set<int>& numaNodes, int localIndex,
+                     const std::string& fabric);
 
 // The offer of this process with that many peers and bytes of staging, by the state of this machine or a given one.
 RdmaOffer verbsOffer(int peers, std::uint64_t stagingBytes);

@@ -565,7 +565,7 @@ ChannelsByPeer makeVerbsChannels(const OpenVerbs& open, Loop& loop, const Channe
 
 Transport verbsTransport() {
   const OpenVerbs open = [](const ChannelSettings& settings, std::uint32_t completions) {
-    return openVerbsPort(nearestPort(settings.localIndex), completions);
+    return openVerbsPort(nearestPort(settings.localIndex, settings.rdmaFabric), completions);
   };
   return {.name = "verbs",
           .make = [open](Loop& loop, const ChannelSettings& settings,

@@ -274,7 +274,7 @@ std::string verbsObstacle(int peers, std::uint64_t stagingBytes) try {
   const RdmaOffer offer = verbsOffer(peers, stagingBytes);
   if (!offer.obstacle.empty()) return offer.obstacle;
   constexpr std::uint32_t kSome = 16;
-  openVerbsPort(nearestPort(0), kSome)->makeQueuePair({kSome / 2, kSome / 2});
+  openVerbsPort(nearestPort(0, offer.fabric), kSome)->makeQueuePair({kSome / 2, kSome / 2});
   return {};
 } catch (const Failure& refusal) {
   return refusal.what();

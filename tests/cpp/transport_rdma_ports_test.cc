@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "rdma_directories.h"
 
 namespace fairring {
@@ -40,6 +41,16 @@ TEST_F(RdmaPorts, AnIpv4AddressComesBeforeIpv6AndThatBeforeLinkLocal) {
   EXPECT_EQ(only().gidIndex, 3);
   EXPECT_EQ(only().gidBytes[12], 127);
   EXPECT_EQ(only().fabric, "RoCE 127.0.0.0/8");
+  EXPECT_EQ(only().obstacle, "");
+}
+
+TEST_F(RdmaPorts, AGidWhoseIndexNeedsMoreThan8BitsIsNotTaken) {
+  add("mlx5_0", 0);
+  write("if_inet6", "");
+  gid("mlx5_0", 256, "0000:0000:0000:0000:0000:ffff:7f00:0001");
+  expectSays(only().obstacle, {"no GID of RoCE v2, of index 255 or less"});
+  gid("mlx5_0", 255, "0000:0000:0000:0000:0000:ffff:7f00:0001");
+  EXPECT_EQ(only().gidIndex, 255);
   EXPECT_EQ(only().obstacle, "");
 }
 
@@ -103,6 +114,25 @@ TEST_F(RdmaPorts, TheNearestPortsAreTakenThenTheFastestOnOneFabric) {
   EXPECT_EQ(namesOf(nearestPorts(rdmaPorts(sources_), {1})), (Names{"mlx5_2"}));
   port("mlx5_2", "state", "1: DOWN\n");
   EXPECT_EQ(namesOf(nearestPorts(rdmaPorts(sources_), {1})), (Names{"mlx5_3"}));
+}
+
+TEST_F(RdmaPorts, RanksTakeTurnsOnThePortsOfThePublishedFabric) {
+  for (int node = 0; node < 3; ++node) {
+    const std::string name = "mlx5_" + std::to_string(node);
+    add(name, node);
+    port(name, "link_layer", "InfiniBand\n");
+    port(name, "gids/0", (node == 0 ? "fec0:0000:0000:0001:" : "fec0:0000:0000:0002:") + std::string("0:0:0:1\n"));
+  }
+  const auto taken = [&](int localIndex, const std::string& fabric) {
+    return nearestPort(rdmaPorts(sources_), {0}, localIndex, "InfiniBand " + fabric).device;
+  };
+  EXPECT_EQ(taken(0, "fec0:0000:0000:0002"), "mlx5_1");
+  EXPECT_EQ(taken(1, "fec0:0000:0000:0002"), "mlx5_2");
+  EXPECT_EQ(taken(1, "fec0:0000:0000:0001"), "mlx5_0");
+  EXPECT_THROW(taken(0, "fec0:0000:0000:0003"), Failure);
+  for (const char* name : {"mlx5_0", "mlx5_1", "mlx5_2"}) port(name, "gids/0", "fe80:0000:0000:0000:0:0:0:1\n");
+  EXPECT_EQ(taken(0, "fe80:0000:0000:0000"), "mlx5_0");
+  EXPECT_EQ(taken(1, "fe80:0000:0000:0000"), "mlx5_0") << "two fabrics may have that prefix";
 }
 
 TEST_F(RdmaPorts, WhatTheProcessLacksIsAnObstacle) {

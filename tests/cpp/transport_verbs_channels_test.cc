@@ -54,7 +54,9 @@ struct ThisMachines {
   static constexpr bool kTellsNoDeath = true;
   static std::string obstacle() { return verbsObstacle(2, 0); }
   static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
-    return joinByContacts(verbsTransport().make, {}, loop, receiver, std::move(seat));
+    ChannelSettings settings;
+    settings.rdmaFabric = verbsOffer(2, 0).fabric;
+    return joinByContacts(verbsTransport().make, settings, loop, receiver, std::move(seat));
   }
 };
 
