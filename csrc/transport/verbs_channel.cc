@@ -68,7 +68,7 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   void close() override;
   bool hasEnded() const override { return life_ == Life::Ended; }
   void peerLeaves() override { peerLeaves_ = true; }
-  std::string contact() const override { return rank_ < peer_ ? ownContact() : ""; }
+  std::string contact() const override { return rank_ < peer_ && life_ != Life::Ended ? ownContact() : ""; }
   std::string connect(const std::string& contact) override;
   bool isOpen() const override { return wasOpened_; }
 
@@ -182,9 +182,11 @@ VerbsChannel::VerbsChannel(std::shared_ptr<VerbsEndpoint> endpoint, const Channe
       receiver_(receiver),
       opened_(settings.opened),
       slots_(endpoint_->takeSlots()) {
-  const auto onCompletion = [this](const VerbsCompletion& completion) { this->onCompletion(completion); };
-  slotPair_ = endpoint_->makeQueuePair({.receives = kSlots, .sends = kSlots + 1}, onCompletion);
-  readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = VerbsEndpoint::kReads}, onCompletion);
+  const VerbsEndpoint::Handlers handlers{
+      .completed = [this](const VerbsCompletion& completion) { onCompletion(completion); },
+      .deviceFailed = [this](const Error& error) { end(error, false); }};
+  slotPair_ = endpoint_->makeQueuePair({.receives = kSlots, .sends = kSlots + 1}, PeerAccess::None, handlers);
+  readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = VerbsEndpoint::kReads}, PeerAccess::Read, handlers);
   for (std::uint32_t index = 0; index < kSlots; ++index) {
     freeSlots_.push_back(kSlots - 1 - index);
     postReceive(index);
@@ -544,7 +546,7 @@ void VerbsChannel::sayEnd(std::string_view why) {
   std::ranges::copy(std::as_bytes(std::span(why)), memory.begin() + sizeof record);
   try {
     sendSlot(kLastSlot, sizeof(SlotBeginning) + sizeof record + why.size());
-    endpoint_->awaitLastSend(*slotPair_, kLastSlot);
+    endpoint_->keepUntilSent(std::move(slotPair_), kLastSlot);
   } catch (const Failure&) {
     // A device that takes no more requests: the peer learns of the end by the control connection.
   }

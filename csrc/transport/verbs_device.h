@@ -17,12 +17,15 @@ struct RegisteredMemory {
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   std::uint32_t localKey = 0;
-  std::uint32_t remoteKey = 0;  // by which a connected queue pair may read it
+  std::uint32_t remoteKey = 0;  // by which a connected queue pair may read it, if it was registered for that
 
   bool contains(const std::byte* first, std::uint64_t count) const {
     return first >= data && first < data + bytes && count <= static_cast<std::uint64_t>(data + bytes - first);
   }
 };
+
+// Of the peer to memory, and by a queue pair: it may read if both allow it, and may write nowhere.
+enum class PeerAccess : std::uint8_t { None, Read };
 
 // A port, as its peers have to know it.
 struct VerbsAddress {
@@ -79,11 +82,12 @@ class VerbsDevice {
   virtual std::string name() const = 0;     // for messages: "mlx5_0, port 1"
   virtual std::string trouble() const = 0;  // what keeps it from working at present, as far as the system tells
   // Until the device ends. Throws Failure(Configuration) if the memory can't be registered.
-  virtual RegisteredMemory registerMemory(std::span<std::byte> memory) = 0;
-  virtual std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths) = 0;
+  virtual RegisteredMemory registerMemory(std::span<std::byte> memory, PeerAccess access) = 0;
+  virtual std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access) = 0;
 
-  virtual std::size_t poll(std::span<VerbsCompletion> into) = 0;  // how many there were
-  // The descriptor becomes readable with the next completion after arm().
+  // How many there were. Throws Failure(Connection) if the device tells no more.
+  virtual std::size_t poll(std::span<VerbsCompletion> into) = 0;
+  // The descriptor becomes readable once, with the next completion after arm().
   virtual int descriptor() const = 0;
   virtual void arm() = 0;
   virtual void takeEvents() = 0;                               // what made it readable

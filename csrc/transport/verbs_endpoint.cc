@@ -43,11 +43,10 @@ void VerbsEndpoint::Unmap::operator()(std::byte* memory) const noexcept { ::munm
 VerbsEndpoint::VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, std::span<std::byte> staging,
                              std::size_t peers)
     : loop_(loop),
-      device_(std::move(device)),
       memory_(mapped(slotBytesFor(peers)), Unmap{slotBytesFor(peers)}),
-      staging_(staging.empty() ? RegisteredMemory() : device_->registerMemory(staging)),
-      slots_(device_->registerMemory({memory_.get(), slotBytesFor(peers)})),
-      patience_(kGoodbyes) {
+      device_(std::move(device)),
+      staging_(staging.empty() ? RegisteredMemory() : device_->registerMemory(staging, PeerAccess::Read)),
+      slots_(device_->registerMemory({memory_.get(), slotBytesFor(peers)}, PeerAccess::None)) {
   loop_.watch(device_->descriptor(), EPOLLIN, [this](std::uint32_t) { onReadable(); });
   loop_.addPoller(this, {.poll = [this] { return poll(); },
                          .setPolling =
@@ -59,9 +58,16 @@ VerbsEndpoint::VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, st
   arm();
 }
 
+// All goodbyes have been posted by now. They are looked for once even where there is no time left.
 VerbsEndpoint::~VerbsEndpoint() {
   loop_.removePoller(this);
   loop_.unwatch(device_->descriptor());
+  const auto start = Loop::Clock::now();
+  std::array<VerbsCompletion, 16> found;
+  while (!leaving_.empty() && !hasFailed_) {
+    dispatch(std::span(found).first(pollDevice(found)));
+    if (Loop::Clock::now() - start >= kGoodbyes) break;
+  }
 }
 
 RegisteredMemory VerbsEndpoint::takeSlots() {
@@ -72,25 +78,45 @@ RegisteredMemory VerbsEndpoint::takeSlots() {
   return slots;
 }
 
-std::unique_ptr<VerbsQueuePair> VerbsEndpoint::makeQueuePair(QueueDepths depths, OnCompletion onCompletion) {
-  auto pair = device_->makeQueuePair(depths);
-  pairs_[pair->name().number] = std::make_shared<OnCompletion>(std::move(onCompletion));
+std::unique_ptr<VerbsQueuePair> VerbsEndpoint::makeQueuePair(QueueDepths depths, PeerAccess access, Handlers handlers) {
+  auto pair = device_->makeQueuePair(depths, access);
+  pairs_[pair->name().number] = std::make_shared<Handlers>(std::move(handlers));
   return pair;
 }
 
 void VerbsEndpoint::forget(const VerbsQueuePair& pair) { pairs_.erase(pair.name().number); }
 
+void VerbsEndpoint::keepUntilSent(std::unique_ptr<VerbsQueuePair> pair, std::uint32_t index) {
+  const std::uint32_t number = pair->name().number;
+  if (!hasFailed_) leaving_.emplace(number, Leaving{std::move(pair), index});
+}
+
 // Some of them: others' events go in between, and messages of this rank's. Those that were there when the device was
 // armed make nothing readable, so while nobody polls, the next look follows by itself.
 bool VerbsEndpoint::poll() {
   std::array<VerbsCompletion, 16> found;
-  const std::vector<VerbsCompletion> kept = std::exchange(kept_, {});
-  const std::size_t count = device_->poll(found);
-  if (kept.empty() && count == 0) return false;
-  dispatch(kept);
+  const std::size_t count = pollDevice(found);
+  if (count == 0) return false;
   dispatch(std::span(found).first(count));
   if (!polling_) pollSoon();
   return true;
+}
+
+std::size_t VerbsEndpoint::pollDevice(std::span<VerbsCompletion> into) {
+  if (hasFailed_) return 0;
+  try {
+    return device_->poll(into);
+  } catch (const Failure& failure) {
+    fail(failure.error());
+    return 0;
+  }
+}
+
+// Ends this endpoint's channels, and nobody else's.
+void VerbsEndpoint::fail(const Error& error) {
+  hasFailed_ = true;
+  leaving_.clear();
+  for (const auto& [number, handlers] : std::exchange(pairs_, {})) handlers->deviceFailed(error);
 }
 
 void VerbsEndpoint::pollSoon() {
@@ -103,14 +129,23 @@ void VerbsEndpoint::pollSoon() {
   });
 }
 
-// A handler may end its queue pair, and others.
 void VerbsEndpoint::dispatch(std::span<const VerbsCompletion> completions) {
   for (const VerbsCompletion& one : completions) {
     const auto pair = pairs_.find(one.queuePair);
-    if (pair == pairs_.end()) continue;
-    const std::shared_ptr<OnCompletion> onCompletion = pair->second;
-    (*onCompletion)(one);
+    if (pair == pairs_.end()) {
+      onCompletionOfLeaving(one);
+      continue;
+    }
+    const std::shared_ptr<Handlers> handlers = pair->second;
+    handlers->completed(one);
   }
+}
+
+void VerbsEndpoint::onCompletionOfLeaving(const VerbsCompletion& completion) {
+  const auto leaving = leaving_.find(completion.queuePair);
+  if (leaving == leaving_.end()) return;
+  const bool isSend = completion.kind == VerbsCompletion::Kind::Send;
+  if (completion.status != 0 || (isSend && completion.index == leaving->second.lastSend)) leaving_.erase(leaving);
 }
 
 void VerbsEndpoint::arm() {
@@ -120,24 +155,9 @@ void VerbsEndpoint::arm() {
 void VerbsEndpoint::onReadable() {
   device_->takeEvents();
   armed_ = false;
+  if (hasFailed_) return loop_.unwatch(device_->descriptor());
   if (!polling_) arm();  // else at the end of the polling
   poll();
-}
-
-void VerbsEndpoint::awaitLastSend(const VerbsQueuePair& pair, std::uint32_t index) {
-  const auto start = Loop::Clock::now();
-  for (bool isDone = false; !isDone && Loop::Clock::now() - start < patience_;) {
-    std::array<VerbsCompletion, 1> found;
-    if (device_->poll(found) == 0) continue;
-    const VerbsCompletion& one = found[0];
-    if (one.queuePair == pair.name().number) {
-      isDone = one.status != 0 || (one.kind == VerbsCompletion::Kind::Send && one.index == index);
-    } else {
-      kept_.push_back(one);
-    }
-  }
-  patience_ = std::max(Loop::Clock::duration::zero(), patience_ - (Loop::Clock::now() - start));
-  if (!kept_.empty()) pollSoon();
 }
 
 }  // namespace fairring

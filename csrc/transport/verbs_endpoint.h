@@ -18,7 +18,11 @@ namespace fairring {
 
 class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
  public:
-  using OnCompletion = std::function<void(const VerbsCompletion&)>;
+  // It may end its queue pair, and others.
+  struct Handlers {
+    std::function<void(const VerbsCompletion&)> completed;
+    std::function<void(const Error&)> deviceFailed;  // once: no completion comes any more
+  };
 
   // A channel posts so many slots for its peer to send to. It has as many to send from, and one more to say goodbye.
   static constexpr std::uint32_t kSlots = 32;
@@ -36,11 +40,11 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   const RegisteredMemory& staging() const { return staging_; }
   RegisteredMemory takeSlots();  // for one channel
 
-  std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, OnCompletion onCompletion);
+  std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access, Handlers handlers);
   void forget(const VerbsQueuePair& pair);  // its completions are for nobody from now on
-  // Waits until the queue pair, which is forgotten already, has completed its last send, or for some milliseconds in
-  // the endpoint's whole life.
-  void awaitLastSend(const VerbsQueuePair& pair, std::uint32_t index);
+  // Keeps the queue pair, which is forgotten already, until its send with this index has been completed. The endpoint's
+  // end waits for all of these together, for some milliseconds at most.
+  void keepUntilSent(std::unique_ptr<VerbsQueuePair> pair, std::uint32_t index);
 
  private:
   struct Unmap {
@@ -48,21 +52,29 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
     void operator()(std::byte* memory) const noexcept;
   };
 
+  struct Leaving {
+    std::unique_ptr<VerbsQueuePair> pair;
+    std::uint32_t lastSend = 0;
+  };
+
   bool poll();
   void pollSoon();  // in the next turn
+  std::size_t pollDevice(std::span<VerbsCompletion> into);
+  void fail(const Error& error);
   void dispatch(std::span<const VerbsCompletion> completions);
+  void onCompletionOfLeaving(const VerbsCompletion& completion);
   void arm();
   void onReadable();
 
   Loop& loop_;
+  const std::unique_ptr<std::byte, Unmap> memory_;  // the device ends first, for it may still write there
   const std::unique_ptr<VerbsDevice> device_;
-  const std::unique_ptr<std::byte, Unmap> memory_;
   const RegisteredMemory staging_;
   const RegisteredMemory slots_;
   std::uint64_t slotsTaken_ = 0;  // in bytes
-  std::unordered_map<std::uint32_t, std::shared_ptr<OnCompletion>> pairs_;
-  std::vector<VerbsCompletion> kept_;  // those that came while a last send was awaited
-  Loop::Clock::duration patience_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Handlers>> pairs_;
+  std::unordered_map<std::uint32_t, Leaving> leaving_;
+  bool hasFailed_ = false;
   bool polling_ = false;
   bool pollingSoon_ = false;
   bool armed_ = false;  // the next completion makes the descriptor readable

@@ -57,7 +57,7 @@ using Owned = std::unique_ptr<Object, By<Destroy>>;
 class HardwareQueuePair final : public VerbsQueuePair {
  public:
   HardwareQueuePair(const VerbsLibrary& library, const RdmaPort& port, std::string device, verbs::QueuePair* pair,
-                    std::uint32_t mtu, std::uint32_t inlineBytes)
+                    std::uint32_t mtu, std::uint32_t inlineBytes, PeerAccess access)
       : library_(library),
         port_(port),
         device_(std::move(device)),
@@ -68,7 +68,7 @@ class HardwareQueuePair final : public VerbsQueuePair {
     verbs::QueuePairState state{};
     state.state = verbs::kStateInit;
     state.port = static_cast<std::uint8_t>(port.number);
-    state.access = verbs::kRemoteRead;
+    state.access = access == PeerAccess::Read ? verbs::kRemoteRead : 0;
     modify(state, verbs::kOfInit, "a queue pair can't be initialised");
   }
 
@@ -162,8 +162,8 @@ class Hardware final : public VerbsDevice {
   }
   std::string name() const override { return port_.name(); }
   std::string trouble() const override;
-  RegisteredMemory registerMemory(std::span<std::byte> memory) override;
-  std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths) override;
+  RegisteredMemory registerMemory(std::span<std::byte> memory, PeerAccess access) override;
+  std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access) override;
   std::size_t poll(std::span<VerbsCompletion> into) override;
   int descriptor() const override { return channel_->descriptor; }
   void arm() override { context_->operations.requestNotification(completions_.get(), 0); }
@@ -217,9 +217,10 @@ verbs::Context* Hardware::opened() const {
   return context;
 }
 
-RegisteredMemory Hardware::registerMemory(std::span<std::byte> memory) {
+RegisteredMemory Hardware::registerMemory(std::span<std::byte> memory, PeerAccess access) {
+  const std::uint32_t rights = verbs::kLocalWrite | (access == PeerAccess::Read ? verbs::kRemoteRead : 0);
   verbs::MemoryRegion* const region =
-      library_.registerMemory(domain_.get(), memory.data(), memory.size(), verbs::kLocalWrite | verbs::kRemoteRead);
+      library_.registerMemory(domain_.get(), memory.data(), memory.size(), static_cast<int>(rights));
   if (region == nullptr) refuse(name(), errno, memory.size(), " B of memory can't be registered");
   regions_.emplace_back(region, By<&VerbsLibrary::deregisterMemory>{&library_});
   return {memory.data(), memory.size(), region->localKey, region->remoteKey};
@@ -232,7 +233,7 @@ std::string Hardware::trouble() const {
   return "the device is gone";
 }
 
-std::unique_ptr<VerbsQueuePair> Hardware::makeQueuePair(QueueDepths depths) {
+std::unique_ptr<VerbsQueuePair> Hardware::makeQueuePair(QueueDepths depths, PeerAccess access) {
   verbs::QueuePairMaking making{};
   making.sendQueue = making.receiveQueue = completions_.get();
   making.type = verbs::kReliableConnection;
@@ -242,7 +243,8 @@ std::unique_ptr<VerbsQueuePair> Hardware::makeQueuePair(QueueDepths depths) {
     making.capacity = {depths.sends, depths.receives, 1, 1, 0};
     pair = made(library_.createQueuePair(domain_.get(), &making), "no queue pair");
   }
-  return std::make_unique<HardwareQueuePair>(library_, port_, name(), pair, state_.mtu, making.capacity.inlineBytes);
+  return std::make_unique<HardwareQueuePair>(library_, port_, name(), pair, state_.mtu, making.capacity.inlineBytes,
+                                             access);
 }
 
 std::size_t Hardware::poll(std::span<VerbsCompletion> into) {
@@ -274,7 +276,7 @@ std::string verbsObstacle(int peers, std::uint64_t stagingBytes) try {
   const RdmaOffer offer = verbsOffer(peers, stagingBytes);
   if (!offer.obstacle.empty()) return offer.obstacle;
   constexpr std::uint32_t kSome = 16;
-  openVerbsPort(nearestPort(0, offer.fabric), kSome)->makeQueuePair({kSome / 2, kSome / 2});
+  openVerbsPort(nearestPort(0, offer.fabric), kSome)->makeQueuePair({kSome / 2, kSome / 2}, PeerAccess::Read);
   return {};
 } catch (const Failure& refusal) {
   return refusal.what();

@@ -1,12 +1,16 @@
-// A network of simulated RDMA ports within this process (transport/verbs_device.h). Whenever a port is polled, the
-// network does a random part of what has been asked for, and hands out a random part of the completions that there are:
-// late, and in any order that devices may have. A read copies its bytes in two halves, with anything in between. A
-// queue pair may be told to break after so many requests. Any thread.
+// A network of simulated RDMA ports within this process (transport/verbs_device.h). It carries out what it is asked for
+// step by step, in any order that devices may have: a part of a request, or a completion that comes to its port's
+// queue. A read copies its bytes in two halves, with anything in between. Steps are taken by a thread of the network's
+// own, as cards work by themselves, or by a test that wants the same order for the same seed. A queue pair may be told
+// to break after so many requests. Peers may read only by queue pairs, and in memory, that allow it. Any thread.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -16,10 +20,12 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/error.h"
 #include "transport/verbs_channel.h"
 
 namespace fairring {
@@ -32,11 +38,17 @@ class SimulatedVerbs {
 
   struct Counts {
     std::uint64_t registrations = 0;
+    std::uint64_t readableRegistrations = 0;
+    std::uint64_t readablePairs = 0;
     std::uint64_t sentBytes = 0;
     std::uint64_t readBytes = 0;
   };
 
-  explicit SimulatedVerbs(unsigned seed = 1) : random_(seed) {}
+  enum class Steps : std::uint8_t { ByThread, ByTest };
+
+  explicit SimulatedVerbs(unsigned seed, Steps steps = Steps::ByThread) : random_(seed) {
+    if (steps == Steps::ByThread) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
 
   OpenVerbs opener() {
     return [this](const ChannelSettings&, std::uint32_t completions) {
@@ -48,6 +60,15 @@ class SimulatedVerbs {
     const std::lock_guard lock(mutex_);
     breakAt_ = requestsDone_ + requests;
     breakStatus_ = status;
+  }
+  // Of the device's driver, from now on.
+  void failPolls() {
+    const std::lock_guard lock(mutex_);
+    pollsFail_ = true;
+  }
+  void takeSteps() {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t steps = below(8); steps > 0 && step(); --steps) continue;
   }
   Counts counts() {
     const std::lock_guard lock(mutex_);
@@ -63,15 +84,20 @@ class SimulatedVerbs {
     std::uint32_t key = 0;
     bool isHalfDone = false;
   };
+  struct Region {
+    RegisteredMemory memory;
+    PeerAccess access;
+  };
   struct Port;
   struct Pair {
     Port* port;
     std::uint32_t number;
+    PeerAccess access;
     std::uint32_t peer = 0;
     bool isBroken = false;
     std::deque<Request> receives{};
     std::deque<Request> requests{};
-    std::deque<VerbsCompletion> received{};   // not handed out yet, in order
+    std::deque<VerbsCompletion> received{};   // that have not come to the port's queue yet, in order
     std::deque<VerbsCompletion> completed{};  // of requests, likewise
   };
 
@@ -79,28 +105,34 @@ class SimulatedVerbs {
     PairHandle(SimulatedVerbs& net, std::uint32_t pairNumber) : network(net), number(pairNumber) {}
     ~PairHandle() override {
       const std::lock_guard lock(network.mutex_);
+      std::erase_if(pair().port->queue, [&](const VerbsCompletion& one) { return one.queuePair == number; });
       network.pairs_.erase(number);
     }
     QueuePairName name() const override { return {number, 0}; }
     void connect(const VerbsAddress&, const QueuePairName& name) override {
       const std::lock_guard lock(network.mutex_);
       pair().peer = name.number;
+      network.moreToDo_.notify_one();
     }
-    void receive(std::uint32_t index, std::span<std::byte> into, std::uint32_t) override {
+    void receive(std::uint32_t index, std::span<std::byte> into, std::uint32_t localKey) override {
       const std::lock_guard lock(network.mutex_);
+      network.expectRegistered(localKey, into);
       pair().receives.push_back({VerbsCompletion::Kind::Receive, index, into});
       if (pair().isBroken) network.flush(pair());
+      network.moreToDo_.notify_one();
     }
-    void send(std::uint32_t index, std::span<const std::byte> from, std::uint32_t) override {
-      post({VerbsCompletion::Kind::Send, index, {const_cast<std::byte*>(from.data()), from.size()}});
+    void send(std::uint32_t index, std::span<const std::byte> from, std::uint32_t localKey) override {
+      post({VerbsCompletion::Kind::Send, index, {const_cast<std::byte*>(from.data()), from.size()}}, localKey);
     }
-    void read(std::span<std::byte> into, std::uint32_t, std::uint64_t address, std::uint32_t key) override {
-      post({VerbsCompletion::Kind::Read, 0, into, address, key});
+    void read(std::span<std::byte> into, std::uint32_t localKey, std::uint64_t address, std::uint32_t key) override {
+      post({VerbsCompletion::Kind::Read, 0, into, address, key}, localKey);
     }
-    void post(const Request& request) {
+    void post(const Request& request, std::uint32_t localKey) {
       const std::lock_guard lock(network.mutex_);
+      network.expectRegistered(localKey, request.memory);
       pair().requests.push_back(request);
       if (pair().isBroken) network.flush(pair());
+      network.moreToDo_.notify_one();
     }
     Pair& pair() const { return network.pairs_.at(number); }
 
@@ -112,71 +144,96 @@ class SimulatedVerbs {
     Port(SimulatedVerbs& net, std::uint32_t completions) : network(net), mostCompletions(completions) {}
     ~Port() override {
       const std::lock_guard lock(network.mutex_);
-      for (const std::uint32_t key : keys) network.readable_.erase(key);
+      for (const std::uint32_t key : keys) network.regions_.erase(key);
     }
     VerbsAddress address() const override { return {std::string(16, 'g'), 1, 5, "simulated"}; }
     std::string name() const override { return "simulated port"; }
     std::string trouble() const override { return {}; }
-    RegisteredMemory registerMemory(std::span<std::byte> memory) override {
+    RegisteredMemory registerMemory(std::span<std::byte> memory, PeerAccess access) override {
       const std::lock_guard lock(network.mutex_);
       ++network.counts_.registrations;
+      if (access == PeerAccess::Read) ++network.counts_.readableRegistrations;
       const std::uint32_t key = ++network.lastKey_;
       keys.insert(key);
-      return network.readable_[key] = {memory.data(), memory.size(), key, key};
+      network.regions_[key] = {{memory.data(), memory.size(), key, key}, access};
+      return network.regions_[key].memory;
     }
-    std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths) override {
+    std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths, PeerAccess access) override {
       const std::lock_guard lock(network.mutex_);
+      if (access == PeerAccess::Read) ++network.counts_.readablePairs;
       const std::uint32_t number = ++network.lastPair_;
-      network.pairs_.emplace(number, Pair{this, number});
+      network.pairs_.emplace(number, Pair{this, number, access});
       return std::make_unique<PairHandle>(network, number);
     }
     std::size_t poll(std::span<VerbsCompletion> into) override {
       const std::lock_guard lock(network.mutex_);
-      return network.poll(*this, into);
+      if (network.pollsFail_) throw Failure(makeError(ErrorKind::Connection, name(), " can't be polled"));
+      // A part of those that are there.
+      const std::size_t count = std::min(into.size(), queue.empty() ? 0 : 1 + network.below(queue.size()));
+      std::copy_n(queue.begin(), count, into.begin());
+      queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(count));
+      return count;
     }
     int descriptor() const override { return event.get(); }
-    void arm() override {}
-    void takeEvents() override {}
+    void arm() override {
+      const std::lock_guard lock(network.mutex_);
+      isArmed = true;
+    }
+    void takeEvents() override {
+      std::uint64_t count = 0;
+      while (::read(event.get(), &count, sizeof count) > 0) continue;
+    }
+    void push(const VerbsCompletion& completion) {
+      queue.push_back(completion);
+      EXPECT_LE(queue.size(), mostCompletions) << "the completion queue overruns";
+      const std::uint64_t one = 1;
+      if (std::exchange(isArmed, false)) EXPECT_EQ(::write(event.get(), &one, sizeof one), ssize_t{sizeof one});
+    }
     std::string textOf(std::uint32_t status) const override { return "status " + std::to_string(status); }
 
     SimulatedVerbs& network;
     const std::uint32_t mostCompletions;
-    const Descriptor event{::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)};  // always readable
+    const Descriptor event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    bool isArmed = false;
+    std::deque<VerbsCompletion> queue;
     std::set<std::uint32_t> keys;
   };
 
   std::size_t below(std::size_t end) { return std::uniform_int_distribution<std::size_t>(0, end - 1)(random_); }
 
-  std::size_t poll(const Port& port, std::span<VerbsCompletion> into) {
-    for (std::size_t steps = below(8); steps > 0; --steps) step();
-    std::size_t count = 0;
-    for (std::size_t tries = below(into.size() + 1); tries > 0; --tries) {
-      std::vector<std::deque<VerbsCompletion>*> queues;
-      std::size_t waiting = 0;
-      for (auto& [number, pair] : pairs_) {
-        if (pair.port != &port) continue;
-        for (auto* queue : {&pair.received, &pair.completed}) {
-          waiting += queue->size();
-          if (!queue->empty()) queues.push_back(queue);
-        }
-      }
-      EXPECT_LE(waiting, port.mostCompletions) << "the completion queue overruns";
-      if (queues.empty()) break;
-      auto& queue = *queues[below(queues.size())];
-      into[count++] = queue.front();
-      queue.pop_front();
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      moreToDo_.wait(lock, stop, [&] { return step(); });
+      lock.unlock();  // others come in between
+      lock.lock();
     }
-    return count;
   }
 
-  // Carries out the oldest request of some queue pair, or a part of it.
-  void step() {
+  // A step of some queue pair's. False: none has anything to do.
+  bool step() {
     std::vector<Pair*> busy;
+    std::vector<std::pair<Port*, std::deque<VerbsCompletion>*>> late;
     for (auto& [number, pair] : pairs_) {
       if (!pair.requests.empty() && pair.peer != 0) busy.push_back(&pair);
+      for (auto* queue : {&pair.received, &pair.completed}) {
+        if (!queue->empty()) late.emplace_back(pair.port, queue);
+      }
     }
-    if (busy.empty()) return;
-    Pair& pair = *busy[below(busy.size())];
+    if (busy.empty() && late.empty()) return false;
+    const std::size_t chosen = below(busy.size() + late.size());
+    if (chosen < busy.size()) {
+      carryOut(*busy[chosen]);
+    } else {
+      const auto& [port, queue] = late[chosen - busy.size()];
+      port->push(queue->front());
+      queue->pop_front();
+    }
+    return true;
+  }
+
+  // Carries out the oldest request of the queue pair, or a part of it.
+  void carryOut(Pair& pair) {
     Request& request = pair.requests.front();
     const auto peer = pairs_.find(pair.peer);
     if (peer == pairs_.end() || peer->second.isBroken || peer->second.peer == 0) return fail(pair, kRetriesExceeded);
@@ -184,7 +241,8 @@ class SimulatedVerbs {
       breakAt_.reset();
       return fail(pair, breakStatus_);
     }
-    if (request.kind == VerbsCompletion::Kind::Send ? !deliver(request, peer->second) : !copy(pair, request)) return;
+    const bool isSend = request.kind == VerbsCompletion::Kind::Send;
+    if (isSend ? !deliver(request, peer->second) : !copy(pair, peer->second, request)) return;
     ++requestsDone_;
     pair.completed.push_back({pair.number, request.kind, request.index});
     pair.requests.pop_front();
@@ -203,11 +261,18 @@ class SimulatedVerbs {
     return true;
   }
 
+  void expectRegistered(std::uint32_t key, std::span<const std::byte> memory) {
+    const auto region = regions_.find(key);
+    EXPECT_TRUE(region != regions_.end() && region->second.memory.contains(memory.data(), memory.size()));
+  }
+
   // False: there is more to do, or it has failed.
-  bool copy(Pair& pair, Request& request) {
-    const auto memory = readable_.find(request.key);
+  bool copy(Pair& pair, const Pair& peer, Request& request) {
+    const auto region = regions_.find(request.key);
     const auto* const from = reinterpret_cast<const std::byte*>(request.address);
-    if (memory == readable_.end() || !memory->second.contains(from, request.memory.size())) {
+    const bool mayRead = region != regions_.end() && region->second.access == PeerAccess::Read &&
+                         peer.access == PeerAccess::Read && region->second.memory.contains(from, request.memory.size());
+    if (!mayRead) {
       fail(pair, kNoRight);
       return false;
     }
@@ -233,15 +298,18 @@ class SimulatedVerbs {
   }
 
   std::mutex mutex_;
+  std::condition_variable_any moreToDo_;
   std::mt19937 random_;
   std::map<std::uint32_t, Pair> pairs_;
-  std::map<std::uint32_t, RegisteredMemory> readable_;
+  std::map<std::uint32_t, Region> regions_;
   std::uint32_t lastPair_ = 0;
   std::uint32_t lastKey_ = 0;
   std::uint64_t requestsDone_ = 0;
   std::optional<std::uint64_t> breakAt_;
   std::uint32_t breakStatus_ = 0;
+  bool pollsFail_ = false;
   Counts counts_;
+  std::jthread thread_;  // ends first
 };
 
 }  // namespace fairring
