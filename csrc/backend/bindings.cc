@@ -100,8 +100,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("shown_error", &fairring::shownError, py::arg("text"));
   module.def("mark", &fairring::mark, py::arg("backend"));
   module.def("last_complete", &fairring::lastComplete, py::arg("backend"));
-  module.def("rdma_devices", &fairring::rdmaDevicesHere);
-  module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"), py::arg("total_memory"));
+  module.def("transports", &fairring::transportNames);
+  module.def("rdma_devices", &fairring::rdmaDevicesHere, py::arg("transport"));
+  module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("transport"), py::arg("peers"),
+             py::arg("total_memory"));
   module.def("instruction_set", &fairring::instructionSet);
   module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("rail"), py::arg("site") = "tcp");
   using fairring::PlanQuestion;

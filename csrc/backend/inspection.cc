@@ -8,9 +8,12 @@
 
 #include "backend/fairring_backend.h"
 #include "backend/shown_errors.h"
+#include "backend/transports.h"
 #include "exchange/site_format.h"
 #include "group/transport_choice.h"
 #include "plan/cost_rows.h"
+#include "transport/rdma_devices.h"
+#include "transport/rdma_offer.h"
 #include "transport/rdma_ports.h"
 
 namespace fairring {
@@ -148,9 +151,38 @@ py::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return last ? py::cast(std::pair(last->here, last->ofRank)) : py::none();
 }
 
-py::list rdmaDevicesHere() {
+std::vector<std::string> transportNames() {
+  std::vector<std::string> names;
+  for (const Transport& one : transports()) names.push_back(one.name);
+  return names;
+}
+
+namespace {
+
+bool isVerbs(const std::string& transport) {
+  return (transport == "auto" ? automaticRdma(transports()).name : transport) == "verbs";
+}
+
+// TensorPipe takes port 1.
+std::vector<RdmaPort> portsFor(const std::string& transport) {
+  if (isVerbs(transport)) return rdmaPorts();
+  std::vector<RdmaPort> ports;
+  for (const RdmaDevice& one : rdmaDevices()) {
+    ports.push_back({.device = one.name,
+                     .linkLayer = one.linkLayer,
+                     .netdev = one.netdev,
+                     .rate = one.rate,
+                     .gid = one.gid,
+                     .obstacle = one.obstacle});
+  }
+  return ports;
+}
+
+}  // namespace
+
+py::list rdmaDevicesHere(const std::string& transport) {
   py::list devices;
-  for (const RdmaPort& one : rdmaPorts()) {
+  for (const RdmaPort& one : portsFor(transport)) {
     py::dict device;
     device["name"] = one.device;
     device["port"] = std::to_string(one.number);
@@ -164,7 +196,8 @@ py::list rdmaDevicesHere() {
   return devices;
 }
 
-std::string rdmaObstacleHere(int peers, std::uint64_t totalMemoryBytes) {
+std::string rdmaObstacleHere(const std::string& transport, int peers, std::uint64_t totalMemoryBytes) {
+  if (!isVerbs(transport)) return rdmaOffer(peers).obstacle;
   return verbsOffer(peers, totalMemoryBytes + Pipeline::expressBytesBeside(totalMemoryBytes)).obstacle;
 }
 

@@ -46,9 +46,12 @@ pybind11::object mark(const c10::intrusive_ptr<c10d::Backend>& backend);
 // complete on each rank, or none. None if there was nothing to agree on, or the backend is not ours.
 pybind11::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-pybind11::list rdmaDevicesHere();  // their ports, each with its obstacle
-// Of this process: why RDMA can't be used at all.
-std::string rdmaObstacleHere(int peers, std::uint64_t totalMemoryBytes);
+std::vector<std::string> transportNames();  // in the table's order (backend/transports.h)
+
+// The ports that this transport could take, each with its obstacle. "auto" stands for the one that it would take.
+pybind11::list rdmaDevicesHere(const std::string& transport);
+// Why this process can't use RDMA at all by this transport; empty if it can.
+std::string rdmaObstacleHere(const std::string& transport, int peers, std::uint64_t totalMemoryBytes);
 
 struct PlanQuestion {
   std::vector<std::string> machines;  // of each rank

@@ -6,9 +6,10 @@
 
 namespace fairring {
 
+// verbs come after TensorPipe's ibv, so "auto" leaves them alone: no real card has run them.
 const std::vector<Transport>& transports() {
   static const std::vector<Transport> all{tcpTransport(), tensorPipeTransport("uv"), tensorPipeTransport("shm"),
-                                          verbsTransport(), tensorPipeTransport("ibv")};
+                                          tensorPipeTransport("ibv"), verbsTransport()};
   return all;
 }
 

@@ -8,6 +8,7 @@
 
 namespace fairring {
 
-const std::vector<Transport>& transports();  // first the one that "auto" falls back to
+// First the one that "auto" falls back to. Of those for RDMA the first is the one that it takes where every rank can.
+const std::vector<Transport>& transports();
 
 }  // namespace fairring

@@ -101,11 +101,17 @@ def last_complete(backend: Any) -> tuple[tuple[int, int] | None, list[int | None
     None: there was nothing to agree on, or the group is not ours. For the mark: this rank comes from elsewhere.
     """
 
-def rdma_devices() -> list[dict[str, str]]:
-    """The ports of this machine's: name, port, link_layer, interface, rate, gid, obstacle."""
+def transports() -> list[str]:
+    """Names. "auto" falls back to the first, and of "ibv" and "verbs" takes the one that comes first."""
 
-def rdma_obstacle(peers: int, total_memory: int) -> str:
-    """Why this process can't use RDMA with so many peers and bytes of staging; empty where it can."""
+def rdma_devices(transport: str) -> list[dict[str, str]]:
+    """The ports that it could take: name, port, link_layer, interface, rate, gid, obstacle.
+
+    transport: "verbs" or "ibv"; "auto" stands for the one that it takes.
+    """
+
+def rdma_obstacle(transport: str, peers: int, total_memory: int) -> str:
+    """Why this process can't use RDMA at all, with so many peers and bytes of staging; empty if it can."""
 
 def instruction_set() -> str:
     """That the reducing loops take on this processor: baseline, avx2 or avx512."""

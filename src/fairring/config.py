@@ -100,7 +100,7 @@ VARIABLES = (
     Variable(
         "FAIRRING_TRANSPORT",
         "auto",
-        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: RDMA (verbs) where all ranks can, else tcp; "
+        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp; "
         "between sites auto is tcp. rail=...,site=... names them apart.",
     ),
     Variable(
@@ -383,7 +383,16 @@ class Config:
                 values[one.name] = parse(name, text)
         config = cls(**values)  # type: ignore[arg-type]
         config._check_tls()
+        config._check_rdma()
         return config
+
+    def _check_rdma(self) -> None:
+        """A rank publishes one RDMA device, and the two take theirs by different rules."""
+        if {"verbs", "ibv"} <= set(self.transports) or self.transports == ("auto", "verbs"):
+            raise ConfigError(
+                "FAIRRING_TRANSPORT asks for verbs on one level and for tensorpipe:ibv, by name or auto, on the other; "
+                "a group can't have both: give one of them for both levels, or tcp for one"
+            )
 
     def _check_tls(self) -> None:
         files = {

@@ -61,7 +61,7 @@ TEST(TransportChoice, WhatWasAskedForIsTaken) {
   EXPECT_EQ(chosen({.rail = "ibv"}, facts).transports.rail.name, "ibv");
 }
 
-TEST(TransportChoice, TheFirstForRdmaIsAutosAndTheOthersAreTakenWhereTheyAreAskedFor) {
+TEST(TransportChoice, AutoTakesTheFirstForRdmaAndOthersIfTheyAreNamed) {
   Transport verbs;
   verbs.name = "verbs";
   Transport ibv;

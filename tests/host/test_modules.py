@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairring import _modules
+from fairring import _core, _modules
 
 
 @pytest.fixture
@@ -67,3 +67,7 @@ def test_the_module_links_nothing_of_cuda() -> None:
     for command in (["readelf", "--dynamic"], ["nm", "--dynamic", "--undefined-only"]):
         shown = subprocess.run([*command, file], capture_output=True, text=True, check=True, timeout=60).stdout
         assert not re.findall(r"\b(?:cuda|cu[A-Z]|nccl)\w+|lib(?:cud|nccl|c10_cuda|torch_cuda)\S+", shown)
+
+
+def test_auto_takes_tcp_first_and_for_rdma_tensorpipe_so_verbs_are_taken_by_name_alone() -> None:
+    assert _core.transports() == ["tcp", "uv", "shm", "ibv", "verbs"]

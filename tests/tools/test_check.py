@@ -134,6 +134,17 @@ FAST = {"name": "ib0", "address": "10.1.0.1", "speed": 100_000, "mtu": 1500, "st
             {"module": {"rdma": [{"name": "mlx5_0", "obstacle": "its port 1 is DOWN"}]}},
             ["WARN", "mlx5_0", "its port 1 is DOWN"],
         ),
+        (
+            {
+                "module": {
+                    "rdma": [
+                        {"name": "mlx5_0", "port": "1", "obstacle": ""},
+                        {"name": "mlx5_0", "port": "2", "obstacle": "it is DOWN"},
+                    ]
+                }
+            },
+            ["WARN", "the RDMA device mlx5_0, port 2 can't be used: it is DOWN"],
+        ),
         ({"machine": {"core_quota": 0.5}}, ["WARN", "0.5 of a core"]),
         ({"machine": {"limits": {"open_files": [256, 4096]}}}, ["WARN", "256 files", "ulimit -n 4096"]),
         (
@@ -361,6 +372,12 @@ def test_what_differs_between_machines_is_found(other: dict[str, Any], words: li
     (finding,) = between.of([here(), other], ["a", "b"], "")
     for word in words:
         assert word in finding.what
+
+
+def test_a_setting_that_can_not_be_used_is_no_failed_import() -> None:
+    found = installation.imports({**os.environ, "FAIRRING_TOTAL_MEMORY": "much"})
+    assert found["module"]["error"] == ""
+    assert found["module"]["instruction_set"]
 
 
 def test_rdma_that_is_there_and_not_used_is_found_with_the_reason() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,13 +148,21 @@ def _slow_choice(network: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _rdma(report: Mapping[str, Any]) -> Iterator[Finding]:
     module = report["module"]
-    for device in module.get("rdma", []):
-        obstacle = device["obstacle"] or module["rdma_obstacle"]
+    ports = module.get("rdma", [])
+    for port in ports:
+        obstacle = port["obstacle"] or module["rdma_obstacle"]
+        name = port_named(port, ports)
         if obstacle:
             advice = "see docs/rdma.md, or leave it: TCP is used instead"
-            yield Finding(WARN, f"the RDMA device {device['name']} can't be used: {obstacle}", advice)
+            yield Finding(WARN, f"the RDMA device {name} can't be used: {obstacle}", advice)
         else:
-            yield Finding(PASS, f"the RDMA device {device['name']} can be used")
+            yield Finding(PASS, f"the RDMA device {name} can be used")
+
+
+def port_named(port: Mapping[str, Any], ports: Sequence[Mapping[str, Any]]) -> str:
+    """Its device, and its number if the device has several of these ports."""
+    several = sum(one["name"] == port["name"] for one in ports) > 1
+    return f"{port['name']}, port {port['port']}" if several else str(port["name"])
 
 
 def _cores(machine: Mapping[str, Any], environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -23,14 +23,22 @@ def torch() -> dict[str, Any]:
 
 
 def module(peers: int = 1) -> dict[str, Any]:
-    """peers: the number of other ranks, each of which needs memory that RDMA devices may reach."""
-    from fairring import _core
-    from fairring.config import Config
+    """peers: the number of other ranks, each of which needs memory that RDMA devices may reach.
 
+    A setting that can't be used is found elsewhere, and says nothing of the module: the defaults stand in.
+    """
+    from fairring import _core
+    from fairring.config import Config, ConfigError
+
+    try:
+        config = Config.from_environment()
+    except ConfigError:
+        config = Config()
+    transport = "verbs" if "verbs" in config.transports else "auto"
     return {
         "instruction_set": _core.instruction_set(),
-        "rdma": _core.rdma_devices(),
-        "rdma_obstacle": _core.rdma_obstacle(peers, Config.from_environment().total_memory),
+        "rdma": _core.rdma_devices(transport),
+        "rdma_obstacle": _core.rdma_obstacle(transport, peers, config.total_memory),
         "why_no_cuda": _core.why_no_cuda(),
     }
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fairring.check.findings import port_named
 from fairring.config import GIB, MIB
 from fairring.table import Table, show
 
@@ -80,10 +81,10 @@ def _network(network: Mapping[str, Any], module: Mapping[str, Any]) -> Rows:
     for one in network["interfaces"]:
         speed = f"{one['speed']} Mbit/s" if one["speed"] else "unknown rate"
         yield one["name"], f"{one['address'] or 'no address'}, {one['state']}, {speed}, MTU {one['mtu']}"
-    known = {
-        one["name"]: f" ({one['link_layer']}, {one['rate']}, {one['interface']})" for one in module.get("rdma", ())
-    }
-    yield "RDMA devices", ", ".join(name + known.get(name, "") for name in network["rdma_devices"]) or "none"
+    ports = module.get("rdma", ())
+    known = {one["name"] for one in ports}
+    described = [f"{port_named(one, ports)} ({one['link_layer']}, {one['rate']}, {one['interface']})" for one in ports]
+    yield "RDMA devices", ", ".join([*described, *(n for n in network["rdma_devices"] if n not in known)]) or "none"
     yield "TCP by", network["congestion_control"] or "unknown"
 
 
