@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from rdma import capture, image, machines
-from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, SPEED, TIMEOUT, Case
+from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, SPEED, Case
 
 pytestmark = [pytest.mark.rdma, pytest.mark.timeout(1200)]
 
@@ -101,6 +101,10 @@ def test_no_case_is_played_again_but_where_a_device_had_to_repeat_itself(run: Ru
     assert repeated > 0 or not run.was_played_again(case)
 
 
+def test_one_case_at_most_is_played_again(run: Run) -> None:
+    assert len([case.name for case in CASES if run.was_played_again(case.name)]) <= 1
+
+
 def test_sums_of_all_dtypes_and_of_sizes_around_slices_and_shards_are_exact(run: Run) -> None:
     for rank in range(RANKS):
         assert " wrong 0\n" in run.said("sizes and dtypes", rank)
@@ -152,10 +156,11 @@ def test_what_goes_between_sites_is_tcp_and_no_rdma_leaves_one(run: Run) -> None
     assert tcp.tcp_bytes > 2 * (8 << 20), "8 MiB each way"
 
 
-def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: Run) -> None:
-    said = run.said("check", 0)
+@pytest.mark.parametrize(("case", "transport"), [("check", "verbs"), ("check of auto", "ibv")])
+def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: Run, case: str, transport: str) -> None:
+    said = run.said(case, 0)
     report = json.loads(said[said.index("{\n") :])
-    assert report["transport"]["rail"] == "verbs"
+    assert report["transport"]["rail"] == transport
     assert [level["level"] for level in report["levels"]] == ["rail"]
     assert report["levels"][0]["bytes_per_second"] > 0
     for rank in report["ranks"]:
@@ -190,15 +195,14 @@ def test_an_address_that_packets_do_not_reach_is_an_error_that_says_what_to_look
 def test_auto_takes_tcp_and_says_why_where_a_port_is_down(run: Run) -> None:
     said = run.said("auto without a port", 0)
     assert "TCP between machines, not RDMA: rank" in said
-    assert "it is DOWN" in said
+    assert "its port 1 is DOWN" in said
     assert f"sum {RANKS}.0" in said
 
 
-def test_verbs_are_ahead_of_tensorpipe(run: Run) -> None:
-    """Over all sizes together: single ones vary with what else the host does."""
-    verbs, tensorpipe = run.speeds("speed"), run.speeds("speed by TensorPipe")
-    for measure in range(3):
-        assert sum(row[measure] for row in verbs.values()) < sum(row[measure] for row in tensorpipe.values())
+def test_a_port_that_is_down_is_an_error_where_verbs_were_asked_for(run: Run) -> None:
+    for rank in range(RANKS):
+        for words in ("FAIRRING_TRANSPORT=verbs can't be used", "rank 1 (", "it is DOWN"):
+            assert words in run.said("without a port", rank)
 
 
 def test_auto_takes_tcp_and_says_why_where_a_rank_may_not_lock_memory(run: Run) -> None:
@@ -218,5 +222,3 @@ def test_a_device_that_goes_down_ends_the_call_with_an_error_on_all_ranks(run: R
         said = run.said(case, rank)
         assert "rank " in said
         assert "no error" not in said
-        seconds = float(said.split("after ", 1)[1].split(" s:")[0])
-        assert seconds < 2 * TIMEOUT.total_seconds(), said

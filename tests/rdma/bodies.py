@@ -131,8 +131,10 @@ def in_flight_with_smaller_frames() -> None:
     """Rank 1's interface takes frames of Ethernet's usual size, rank 0's larger ones."""
     if os.environ["RANK"] == "1":
         _ip("link", "set", WIRE, "mtu", "1500")
-    in_flight()
-    _ip("link", "set", WIRE, "mtu", _word("mtu"))
+    try:
+        in_flight()
+    finally:
+        _ip("link", "set", WIRE, "mtu", _word("mtu"))
 
 
 def first_error_on_another_fabric() -> None:
@@ -164,6 +166,12 @@ def sum_without_a_port() -> None:
     if os.environ["RANK"] == "1":
         _ip("link", "set", WIRE, "down")
     sum_of_ones()
+
+
+def first_error_without_a_port() -> None:
+    if os.environ["RANK"] == "1":
+        _ip("link", "set", WIRE, "down")
+    first_error()
 
 
 def first_error() -> None:

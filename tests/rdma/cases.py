@@ -38,8 +38,10 @@ CASES = [
     Case("smaller frames", "in_flight_with_smaller_frames"),
     Case("two fabrics", "first_error_on_another_fabric"),
     Case("wrong address", "first_error_where_packets_get_lost"),
+    Case("without a port", "first_error_without_a_port"),
     Case("auto without a port", "sum_without_a_port", {}),
-    Case("check", "check", {}),
+    Case("check", "check"),
+    Case("check of auto", "check", {}),
     Case("two sites", "two_sites", {"FAIRRING_TRANSPORT": "rail=verbs,site=tcp"}, ranks=4, site_ranks=2),
     Case("killed", "until_the_peer_is_killed", killed=1),
     Case("auto without memlock", "sum_without_memlock", {}),
@@ -50,6 +52,7 @@ CASES = [
 ]
 OVER_RDMA = [
     *("sizes and dtypes", "in flight", "training", "by TensorPipe", "speed", "speed by TensorPipe", "auto", "check"),
+    "check of auto",
     *("smaller frames", "two sites", "killed", "device up again"),
 ]
 # Bytes of a tensor, and how many calls are timed.
