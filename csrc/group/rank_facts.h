@@ -28,7 +28,7 @@ struct RankFacts {
   int port = 0;
   std::string settings;                    // that must be equal on all ranks, as text
   std::string rdmaFabric;                  // of its RDMA device; empty: it has none, or was not asked to look
-  std::string rdmaObstacle;                // why that can't carry its rails; empty: it can
+  std::string rdmaObstacle;                // why this process can't use RDMA at all; empty if it can
   std::vector<std::string> siteAddresses;  // IP addresses for ranks of other sites; empty: the same
   DeviceFacts device = {};
   std::string network = {};       // its network namespace: equal ones reach each other's loopback addresses
