@@ -341,14 +341,18 @@ std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t byt
   const std::vector<int> levels = topologyOf(candidate.grouped).levels();
   const bool inShards = candidate.plan == hierarchicalPlan(levels, false);
   if (candidate.grouped) {
-    if (!inShards && candidate.plan != hierarchicalPlan(levels, true)) return 1;
-    const std::uint64_t leastBytes = machines * kGroupedPartBytes;
-    if (bytes < kLeastGroupedSlices * leastBytes) return 1;
-    return std::max(kLeastGroupedSlices, bytes / std::max(leastBytes, kGroupedSliceBytes));
+    if (!paysInGroups(bytes) || (!inShards && candidate.plan != hierarchicalPlan(levels, true))) return 1;
+    return std::max(kLeastGroupedSlices, bytes / std::max(machines * kGroupedPartBytes, kGroupedSliceBytes));
   }
   if (!inShards || topology_.machines() != topology_.world()) return 1;
   const std::uint64_t cuts = bytes / (machines * kOverlappedPartBytes);
   return cuts > kMostOverlappedSlices ? 1 : std::max<std::uint64_t>(1, cuts);
+}
+
+// Fewer machines then send to one at once. Without groups a call takes longer than predicted, by as much as that costs.
+bool Planner::paysInGroups(std::uint64_t bytes) const {
+  const auto machines = static_cast<std::uint64_t>(topology_.machines());
+  return topology_.groups() > 0 && bytes >= kLeastGroupedSlices * machines * kGroupedPartBytes;
 }
 
 Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
@@ -361,10 +365,11 @@ Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes
     const double seconds = predict(candidate, bytes, sliceBytes);
     if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
+  if (!candidate.grouped && paysInGroups(bytes)) best.seconds /= kLeastCutsShare;
   const std::uint64_t least = sizeOf(bytes, leastCutsOf(candidate, bytes), settings_.sliceGrainBytes);
   if (least >= best.sliceBytes) return best;
-  const double seconds = kLeastCutsShare * predict(candidate, bytes, least);
-  return {least, candidate.grouped ? seconds : std::max(best.seconds, seconds)};
+  const double seconds = predict(candidate, bytes, least);
+  return {least, candidate.grouped ? seconds : std::max(best.seconds, kLeastCutsShare * seconds)};
 }
 
 // Larger slices than usual are none too large where staging holds the whole call at once.

@@ -169,6 +169,7 @@ class Planner {
   Topmost topmost(const std::vector<std::uint64_t>& rowsByRank, const std::function<double(double, double)>& united,
                   const RowSpace& space) const;
   std::uint64_t leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const;
+  bool paysInGroups(std::uint64_t bytes) const;
   std::uint64_t cutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
   std::uint64_t fewestSlices(const Candidate& candidate, std::uint64_t bytes, std::uint64_t usual) const;

@@ -20,14 +20,18 @@ def plans(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any
 
 
 def test_the_choice_comes_first_and_few_bytes_take_fewer_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    large = plans(capsys, "--machines", "8", "--ranks", "4", "--bytes", "25MiB")
-    small = plans(capsys, "--machines", "8", "--ranks", "4", "--bytes", "4KiB")
+    large = plans(capsys, "--machines", "7", "--ranks", "4", "--bytes", "25MiB")
+    small = plans(capsys, "--machines", "7", "--ranks", "4", "--bytes", "4KiB")
     assert large[0]["steps"] == "RS0 RS1 AG1 AG0"
     assert small[0]["steps"] == "RS0 AR1 AG0"
     for found in (large, small):
         seconds = [plan["seconds"] for plan in found]
         assert seconds == sorted(seconds)
         assert {"RS0 RS1 AG1 AG0", "RS0 AR1 AG0"} <= {plan["steps"] for plan in found}
+
+
+def test_large_calls_of_many_machines_take_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plans(capsys, "--machines", "8", "--bytes", "25MiB")[0]["steps"] == "RS0 RS1 RS2 AG2 AG1 AG0"
 
 
 def test_between_two_machines_each_rank_sends_its_share_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +112,6 @@ def test_what_makes_no_sense_is_an_error(words: list[str], reason: str, capsys: 
 
 
 def test_the_table_names_the_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["plan", "--machines", "8", "--ranks", "4"]) == 0
+    assert cli.main(["plan", "--machines", "7", "--ranks", "4"]) == 0
     said = capsys.readouterr().out
     assert "RS0 RS1 AG1 AG0 (chosen)" in said
