@@ -463,11 +463,12 @@ void Member::onControl(int peer, ControlMessage message) {
   }
   switch (message.type) {
     case ControlType::Contact:
-      if (Channel* const channel = channelTo(peer); channel != nullptr && !hasFailed())
+      if (Channel* const channel = channelTo(peer); channel != nullptr && !hasFailed()) {
         guarded([&] {
           const std::string answer = channel->connect(message.text);
           if (!answer.empty()) control_->send(peer, ControlType::Contact, answer);
         });
+      }
       return;
     case ControlType::Segment:
       if (!hasFailed()) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "base/error.h"
@@ -47,14 +49,20 @@ Gid::Rank rankOf(const std::array<std::uint8_t, 16>& gid) {
   return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80 ? Gid::Rank::LinkLocal : Gid::Rank::Ipv6;
 }
 
+// -1: the text is no number.
+int numberIn(std::string_view text) {
+  int number = -1;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 std::optional<Gid> gidOf(const fs::path& port, const RdmaSources& sources) {
   std::optional<Gid> best;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(port / "gids", ignored)) {
     const std::string name = entry.path().filename();
-    Gid gid{
-        .index = std::atoi(name.c_str()), .text = firstLine(entry.path()), .bytes = bytesOf(firstLine(entry.path()))};
-    if (gid.index > kMostGidIndex) continue;
+    Gid gid{.index = numberIn(name), .text = firstLine(entry.path()), .bytes = bytesOf(firstLine(entry.path()))};
+    if (gid.index < 0 || gid.index > kMostGidIndex) continue;
     if (std::ranges::all_of(gid.bytes, [](std::uint8_t byte) { return byte == 0; })) continue;
     if (firstLine(port / "gid_attrs/types" / name) != "RoCE v2") continue;
     gid.netdev = firstLine(port / "gid_attrs/ndevs" / name);
@@ -136,9 +144,9 @@ std::vector<RdmaPort> rdmaPorts(const RdmaSources& sources) {
     const std::string node = firstLine(device.path() / "device/numa_node");
     for (const fs::directory_entry& entry : fs::directory_iterator(device.path() / "ports", ignored)) {
       RdmaPort port{.device = device.path().filename(),
-                    .number = std::atoi(entry.path().filename().c_str()),
+                    .number = numberIn(entry.path().filename().string()),
                     .linkLayer = firstLine(entry.path() / "link_layer"),
-                    .numaNode = node.empty() ? -1 : std::atoi(node.c_str()),
+                    .numaNode = numberIn(node),
                     .rate = firstLine(entry.path() / "rate")};
       readGid(port, entry.path(), sources);
       port.obstacle = obstacleOf(port, entry.path(), sources);
@@ -159,7 +167,8 @@ std::set<int> numaNodesHere() {
     if (!name.starts_with("node")) continue;
     const std::string list = firstLine(entry.path() / "cpulist");
     for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-      if (CPU_ISSET(processor, &processors) && holds(list, processor)) nodes.insert(std::atoi(name.c_str() + 4));
+      if (CPU_ISSET(processor, &processors) && holds(list, processor))
+        nodes.insert(numberIn(std::string_view(name).substr(4)));
     }
   }
   return nodes;

@@ -45,6 +45,7 @@ struct RegisteredAll {
     static SimulatedVerbs network(2);
     ChannelSettings settings;
     constexpr std::size_t kGrain = 4096;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): nothing is read there
     settings.staging = {reinterpret_cast<std::byte*>(kGrain), std::size_t{1} << 62};
     return joinByContacts(makerOn(network), settings, loop, receiver, std::move(seat));
   }
