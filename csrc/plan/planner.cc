@@ -26,8 +26,8 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
-// In groups of machines three steps share a link, which slices fill from that number on. They are as large as that, but
-// for parts of fewer bytes than it pays to send (docs/algorithms.md).
+// In groups of machines three steps share a link, and it takes at least so many slices to fill it. Slices are about so
+// large, or larger if their smallest part would have fewer bytes (docs/algorithms.md).
 constexpr std::uint64_t kLeastGroupedSlices = 8;
 constexpr std::uint64_t kGroupedSliceBytes = 3 << 20;
 constexpr std::uint64_t kGroupedPartBytes = 96 << 10;
