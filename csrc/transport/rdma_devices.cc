@@ -1,7 +1,5 @@
 #include "transport/rdma_devices.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <system_error>
 
@@ -51,11 +49,7 @@ std::string obstacleOf(const RdmaDevice& device, const RdmaSources& sources) {
   }
   if (std::string text = gidObstacle(device, firstLine(port / "gid_attrs/types/0"), sources); !text.empty())
     return text;
-  const std::string node = nodeOf(device.name, sources);
-  if (node.empty()) return "the kernel offers it to no program; load the module ib_uverbs";
-  const fs::path path = sources.nodes / node;
-  if (::access(path.c_str(), R_OK | W_OK) == 0) return {};
-  return concat(path.string(), " can't be opened; give the container that device, or this user the right");
+  return nodeObstacle(device.name, sources);
 }
 
 }  // namespace

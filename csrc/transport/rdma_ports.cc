@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -61,7 +60,8 @@ std::optional<Gid> gidOf(const fs::path& port, const RdmaSources& sources) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(port / "gids", ignored)) {
     const std::string name = entry.path().filename();
-    Gid gid{.index = numberIn(name), .text = firstLine(entry.path()), .bytes = bytesOf(firstLine(entry.path()))};
+    Gid gid{.index = numberIn(name), .text = firstLine(entry.path())};
+    gid.bytes = bytesOf(gid.text);
     if (gid.index < 0 || gid.index > kMostGidIndex) continue;
     if (std::ranges::all_of(gid.bytes, [](std::uint8_t byte) { return byte == 0; })) continue;
     if (firstLine(port / "gid_attrs/types" / name) != "RoCE v2") continue;
@@ -113,11 +113,7 @@ std::string obstacleOf(const RdmaPort& port, const fs::path& home, const RdmaSou
                   "); see to its cable, its interface (ip link set up) or its subnet manager");
   }
   if (!port.obstacle.empty()) return port.obstacle;
-  const std::string node = nodeOf(port.device, sources);
-  if (node.empty()) return "the kernel offers it to no program; load the module ib_uverbs";
-  const fs::path path = sources.nodes / node;
-  if (::access(path.c_str(), R_OK | W_OK) == 0) return {};
-  return concat(path.string(), " can't be opened; give the container that device, or this user the right");
+  return nodeObstacle(port.device, sources);
 }
 
 double gigabitsOf(const RdmaPort& port) { return std::strtod(port.rate.c_str(), nullptr); }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -29,12 +30,25 @@ std::string stateIn(const fs::path& file) {
   return colon == std::string::npos ? line : line.substr(colon + 2);
 }
 
+namespace {
+
+// The node through which programs reach the device: "uverbs0". Empty if the kernel offers none.
 std::string nodeOf(const std::string& device, const RdmaSources& sources) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(sources.classes / "infiniband_verbs", ignored)) {
     if (firstLine(entry.path() / "ibdev") == device) return entry.path().filename();
   }
   return {};
+}
+
+}  // namespace
+
+std::string nodeObstacle(const std::string& device, const RdmaSources& sources) {
+  const std::string node = nodeOf(device, sources);
+  if (node.empty()) return "the kernel offers it to no program; load the module ib_uverbs";
+  const fs::path path = sources.nodes / node;
+  if (::access(path.c_str(), R_OK | W_OK) == 0) return {};
+  return concat(path.string(), " can't be opened; give the container that device, or this user the right");
 }
 
 std::string withoutColons(std::string gid) {
