@@ -18,13 +18,7 @@ using testing::inOrder;
 using testing::kKiB;
 using testing::Machines;
 using testing::playToTheEnd;
-
-// A message of that many seconds, in a network that is otherwise free or not.
-std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double latency = 1e-6) {
-  const CostRow memory{1e-6, 0, 1e10, 1e10};
-  const CostRow network{latency, perMessage, bytesPerSecond, 1e10};
-  return {memory, network, network};
-}
+using testing::rowsWith;
 
 // In the order that docs/algorithms.md promises, for machines of one rank: groups of machines, then the groups.
 std::vector<float> promised(std::vector<std::vector<float>> sums, std::size_t groupsOfMachines) {

@@ -51,6 +51,13 @@ inline std::vector<Place> placesOf(const Machines& machines) {
   return places;
 }
 
+// Costs of a network with that time per message, which is otherwise free or not.
+inline std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double latency = 1e-6) {
+  const CostRow memory{1e-6, 0, 1e10, 1e10};
+  const CostRow network{latency, perMessage, bytesPerSecond, 1e10};
+  return {memory, network, network};
+}
+
 struct Rank {
   Rank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, EagerLimits limits)
       : rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
