@@ -17,14 +17,18 @@ namespace fairring {
 
 constexpr int kDevice = 0;
 
-// Skips the test if there is no device; to be called in SetUp().
-inline void skipWithoutDevice() {
-  if (const std::string reason = LoadedFunction::whyMissing(); !reason.empty()) GTEST_SKIP() << reason;
+// Why there is no device here; empty if there is one.
+inline std::string whyNoDevice() {
+  if (const std::string reason = LoadedFunction::whyMissing(); !reason.empty()) return reason;
   int devices = 0;
   const cudaError_t result = cudaGetDeviceCount(&devices);
-  if (result != cudaSuccess || devices == 0) {
-    GTEST_SKIP() << "no CUDA device here: " << cudaGetErrorString(result);
-  }
+  if (result == cudaSuccess && devices > 0) return "";
+  return std::string("no CUDA device here: ") + cudaGetErrorString(result);
+}
+
+// Skips the test if there is no device; to be called in SetUp().
+inline void skipWithoutDevice() {
+  if (const std::string reason = whyNoDevice(); !reason.empty()) GTEST_SKIP() << reason;
 }
 
 using Bytes = std::vector<unsigned char>;
