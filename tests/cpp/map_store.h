@@ -1,6 +1,7 @@
 // The store by which ranks meet, on a map. A kind of store says what happens before each operation.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>

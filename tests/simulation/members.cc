@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "group/bootstrap.h"
-#include "group/key_value.h"
 #include "group/member.h"
+#include "map_store.h"
 #include "memory.h"
 
 namespace fairring::testing {
@@ -29,40 +29,17 @@ constexpr const char* kName = "job";
 
 }  // namespace
 
-class Members::Store final : public KeyValue {
+class Members::Store final : public MapStore {
  public:
-  explicit Store(const bool& isLost) : isLost_(isLost) {}
-  bool has(const std::string& key) override {
-    ask();
-    return values_.contains(key);
-  }
-  std::string get(const std::string& key) override {
-    ask();
-    return values_.at(key);
-  }
-  void set(const std::string& key, const std::string& value) override {
-    ask();
-    values_[key] = value;
-  }
-  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
-    ask();
-    std::string& value = values_[key];
-    if (value == expected) value = desired;
-    return value;
-  }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    ask();
-    return sums_[key] += amount;
-  }
+  Store(Map& map, const bool& isLost) : MapStore(map), isLost_(isLost) {}
 
  private:
-  void ask() const {
+  Turn begin() override {
     if (isLost_) throw Failure(makeError(ErrorKind::Connection, "the store is gone"));
+    return {};
   }
 
   const bool& isLost_;
-  std::map<std::string, std::string> values_;
-  std::map<std::string, std::int64_t> sums_;
 };
 
 struct Members::Self {
@@ -81,7 +58,7 @@ struct Members::Self {
 };
 
 Members::Members(const Script& script, const std::vector<Place>& places)
-    : script_(script), store_(std::make_unique<Store>(isStoreLost_)), processes_(script, places) {
+    : script_(script), store_(std::make_unique<Store>(stored_, isStoreLost_)), processes_(script, places) {
   for (int rank = 0; rank < world(); ++rank) {
     selves_.push_back(std::make_unique<Self>());
     selves_.back()->rank = rank;

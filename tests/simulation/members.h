@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,7 @@ class Members final : public Ranks {
   std::string wrongInVerdict(const std::vector<int>& named) const;
 
   const Script script_;
+  std::map<std::string, std::string> stored_;
   bool isStoreLost_ = false;
   std::unique_ptr<Store> store_;
   Processes processes_;
