@@ -21,40 +21,29 @@ namespace {
 
 constexpr Secret kSecret{std::byte{42}};
 
-Joined joinTensorPipe(const char* transport, Loop& loop, MessageReceiver& receiver, Seat seat) {
-  ChannelSettings settings;
-  settings.bindAddress = "127.0.0.1";
-  settings.secret = kSecret;
-  return joinByContacts(tensorPipeTransport(transport).make, settings, loop, receiver, std::move(seat));
-}
+constexpr char kUv[] = "uv";
+constexpr char kShm[] = "shm";
+constexpr char kIbv[] = "ibv";
 
-struct Uv {
-  static std::string obstacle() { return tensorPipeObstacle("uv"); }
+template <const char* Name>
+struct TensorPipe {
+  static std::string obstacle() { return tensorPipeObstacle(Name); }
   static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
-    return joinTensorPipe("uv", loop, receiver, std::move(seat));
-  }
-};
-struct Shm {
-  static std::string obstacle() { return tensorPipeObstacle("shm"); }
-  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
-    return joinTensorPipe("shm", loop, receiver, std::move(seat));
-  }
-};
-struct Ibv {
-  static std::string obstacle() { return tensorPipeObstacle("ibv"); }
-  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
-    return joinTensorPipe("ibv", loop, receiver, std::move(seat));
+    ChannelSettings settings;
+    settings.bindAddress = "127.0.0.1";
+    settings.secret = kSecret;
+    return joinByContacts(tensorPipeTransport(Name).make, settings, loop, receiver, std::move(seat));
   }
 };
 
 }  // namespace
 
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, ChannelsDelivery, Uv);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, ChannelsEnding, Uv);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, ChannelsDelivery, Shm);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, ChannelsEnding, Shm);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsDelivery, Ibv);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsEnding, Ibv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, ChannelsDelivery, TensorPipe<kUv>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, ChannelsEnding, TensorPipe<kUv>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, ChannelsDelivery, TensorPipe<kShm>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, ChannelsEnding, TensorPipe<kShm>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsDelivery, TensorPipe<kIbv>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsEnding, TensorPipe<kIbv>);
 
 namespace {
 
