@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "plan/cost_rows.h"
@@ -27,19 +28,26 @@ Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {})
   return {.seed = 1, .machines = {2, 2}, .calls = std::move(calls), .faults = std::move(faults)};
 }
 
-Verdict playText(const std::string& text) {
-  if (const auto script = testing::parsed(text)) return play(*script);
-  Verdict none;
-  none.broken = "it is no script: " + text;
-  return none;
+Script read(const std::string& text) {
+  if (const auto script = testing::parsed(text)) return *script;
+  throw std::invalid_argument("it is no script: " + text);
 }
 
-// It holds, and what was done to its ranks is told by typed errors.
-void endsWithErrors(const std::string& text) {
-  const Verdict verdict = playText(text);
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
+// The trial holds, and no rank fails.
+Verdict holds(const Script& script) {
+  Verdict verdict = play(script);
+  EXPECT_TRUE(verdict) << script.text() << ": " << verdict.broken;
+  EXPECT_FALSE(verdict.failed) << script.text();
+  return verdict;
 }
+
+// The trial holds, and typed errors tell what was done to the ranks.
+void endsWithErrors(const Script& script) {
+  const Verdict verdict = play(script);
+  EXPECT_TRUE(verdict) << script.text() << ": " << verdict.broken;
+  EXPECT_TRUE(verdict.failed) << script.text();
+}
+void endsWithErrors(const std::string& text) { endsWithErrors(read(text)); }
 
 TEST(Simulation, ScriptsOfManySeedsHold) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -59,9 +67,7 @@ TEST(Simulation, TheSameSeedTakesTheSameCourse) {
 }
 
 TEST(Simulation, ADeathInACallIsATypedErrorOfAllOthers) {
-  const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 3, 0, 2'000, 0}}));
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
+  endsWithErrors(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 3, 0, 2'000, 0}}));
 }
 
 // Those without what a rank refused get an error that names it, as the judge demands; the calls around it go on.
@@ -69,9 +75,7 @@ TEST(Simulation, ARankWithoutMemoryForItsPartEndsThatCallAlone) {
   for (const Pattern pattern : kPatterns) {
     ScriptedCall refused{.pattern = pattern, .elements = 5'000, .refuser = 1};
     if (hasRoot(refused.pattern)) refused.root = 3;
-    const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}, refused, {Pattern::AllReduce, -1, 9}}));
-    EXPECT_TRUE(verdict) << verdict.broken;
-    EXPECT_FALSE(verdict.failed);
+    holds(twoByTwo({{Pattern::AllReduce, -1, 60'000}, refused, {Pattern::AllReduce, -1, 9}}));
   }
 }
 
@@ -81,23 +85,16 @@ TEST(Simulation, UnevenAllToAllsAndSparseCallsAreRightAmongOthersAndWithLanesTha
                             {.elements = 6'000, .form = testing::Form::Sparse},
                             {.elements = 9, .refuser = 1, .form = testing::Form::Sparse},
                             {.pattern = Pattern::AllToAll, .elements = 9, .form = testing::Form::Uneven}});
-  const Verdict simulated = play(script);
-  EXPECT_TRUE(simulated) << simulated.broken;
+  const std::uint64_t bits = holds(script).bits;
   script.lanes = 2;
   script.faults = {{.kind = Fault::Kind::Break, .who = 0, .atMicros = 2'000}};
-  const Verdict lanes = play(script);
-  EXPECT_TRUE(lanes) << lanes.broken;
-  EXPECT_FALSE(lanes.failed);
-  EXPECT_EQ(lanes.bits, simulated.bits);
+  EXPECT_EQ(holds(script).bits, bits);
 }
 
 TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}};
-  const Verdict whole = play(twoByTwo(calls));
-  const Verdict cut = play(twoByTwo(calls, {{Fault::Kind::Cut, 0, 1, 1'000, 900'000}}));
-  EXPECT_TRUE(whole) << whole.broken;
-  EXPECT_TRUE(cut) << cut.broken;
-  EXPECT_FALSE(cut.failed);
+  const Verdict whole = holds(twoByTwo(calls));
+  const Verdict cut = holds(twoByTwo(calls, {{Fault::Kind::Cut, 0, 1, 1'000, 900'000}}));
   EXPECT_GT(cut.seconds, 0.9);
   EXPECT_LT(whole.seconds, 0.9);
   EXPECT_EQ(cut.bits, whole.bits);
@@ -105,23 +102,16 @@ TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
 
 TEST(Simulation, LanesThatBreakCostTimeAlone) {
   Script script = twoByTwo({{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}});
-  const Verdict simulated = play(script);
+  const std::uint64_t bits = holds(script).bits;
   script.lanes = 2;
-  const Verdict lanes = play(script);
+  EXPECT_EQ(holds(script).bits, bits);
   for (const int rank : {0, 3, 0})
     script.faults.push_back({.kind = Fault::Kind::Break, .who = rank, .atMicros = 2'000 + 3'000 * rank});
-  const Verdict broken = play(script);
-  for (const Verdict* verdict : {&lanes, &broken}) {
-    EXPECT_TRUE(*verdict) << verdict->broken;
-    EXPECT_FALSE(verdict->failed);
-    EXPECT_EQ(verdict->bits, simulated.bits);
-  }
+  EXPECT_EQ(holds(script).bits, bits);
 }
 
 TEST(Simulation, ALinkThatStaysAwayIsATypedError) {
-  const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 1'000, 0}}));
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
+  endsWithErrors(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 1'000, 0}}));
 }
 
 Script members(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) {
@@ -133,46 +123,30 @@ Script members(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) 
 
 TEST(SimulatedMembers, TheirCallsHaveTheBitsThatTheEnginesHave) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
-  const Verdict engine = play(twoByTwo(calls));
-  const Verdict whole = play(members(calls));
-  EXPECT_TRUE(whole) << whole.broken;
-  EXPECT_FALSE(whole.failed);
-  EXPECT_EQ(whole.bits, engine.bits);
+  EXPECT_EQ(holds(members(calls)).bits, holds(twoByTwo(calls)).bits);
 }
 
 TEST(SimulatedMembers, ADeathAtAnyTimeIsBlamedOnWhoDied) {
   for (const std::int64_t at : {4'000, 8'000, 12'000}) {
-    const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 2, 0, at, 0}}));
-    EXPECT_TRUE(verdict) << "at " << at << ": " << verdict.broken;
-    EXPECT_TRUE(verdict.failed);
+    endsWithErrors(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 2, 0, at, 0}}));
   }
 }
 
 TEST(SimulatedMembers, APauseThatHeartbeatsOutwaitCostsTimeAlone) {
-  const Verdict verdict =
-      play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Pause, 1, 0, 8'000, 450'000}}));
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_FALSE(verdict.failed);
-  EXPECT_GT(verdict.seconds, 0.45);
+  EXPECT_GT(holds(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Pause, 1, 0, 8'000, 450'000}})).seconds,
+            0.45);
 }
 
 TEST(SimulatedMembers, WhoStandsStillForLongerIsGivenUp) {
-  const Verdict verdict =
-      play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Pause, 1, 0, 8'000, 9'000'000}}));
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
+  endsWithErrors(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Pause, 1, 0, 8'000, 9'000'000}}));
 }
 
 TEST(SimulatedMembers, MachinesThatAreCutOffNameOneAnother) {
-  const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 10'000, 0}}));
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
+  endsWithErrors(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 10'000, 0}}));
 }
 
 TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
-  const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Lose, 0, 0, 9'000, 0}}));
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_FALSE(verdict.failed);
+  holds(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Lose, 0, 0, 9'000, 0}}));
 }
 
 // The lower rank has nothing but its probes of the higher one's listener to find that out by.
@@ -198,11 +172,9 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneRe
 // It has passed the challenge in its own eyes, while a crowd of strangers had the other side give its half-open
 // connection up.
 TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeerForDead) {
-  const Verdict verdict = playText(
-      "seed=182 machines=3,2,1 staging=512 slice=8 eager=8 credit=8 lanes=2 heartbeat=1600 calls=all-reduce:1 "
-      "faults=pause:3:0:3574:1491983,stranger:5:3:300:0,stranger:0:3:3276:0");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_FALSE(verdict.failed);
+  holds(
+      read("seed=182 machines=3,2,1 staging=512 slice=8 eager=8 credit=8 lanes=2 heartbeat=1600 calls=all-reduce:1 "
+           "faults=pause:3:0:3574:1491983,stranger:5:3:300:0,stranger:0:3:3276:0"));
 }
 
 // It has published where it listens; its kernel goes on taking connections, and it makes none.
@@ -256,9 +228,9 @@ TEST(SimulatedMembers, AnAllocationThatFailsEndsAllCallsOfAllRanks) {
 
 // It finds its timer due before the answer of its peer, which is there.
 TEST(SimulatedMembers, WhoWasStoppedTwiceItselfDoesNotTakeAPeerForStopped) {
-  const Verdict verdict = playText(
-      "seed=6774 machines=3 staging=512 slice=32 eager=1 credit=1 copied=512 heartbeat=1600 calls=all-reduce:1 "
-      "faults=slow:0:0:2423:26,pause:0:0:1845:4526,pause:0:0:6861:1489075,pause:0:0:1499953:1692943");
+  const Verdict verdict = play(
+      read("seed=6774 machines=3 staging=512 slice=32 eager=1 credit=1 copied=512 heartbeat=1600 calls=all-reduce:1 "
+           "faults=slow:0:0:2423:26,pause:0:0:1845:4526,pause:0:0:6861:1489075,pause:0:0:1499953:1692943"));
   EXPECT_TRUE(verdict) << verdict.broken;
 }
 
@@ -266,17 +238,12 @@ TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
   Script script = members(calls);
   script.heartbeatMs = 1'600;  // a crowd holds up who comes behind it for a second
-  const Verdict alone = play(script);
+  const std::uint64_t bits = holds(script).bits;
   for (int how = 0; how < 4; ++how) {
     for (const std::int64_t at : {1'000, 4'000, 9'000})
       script.faults.push_back({.kind = Fault::Kind::Stranger, .who = 1, .other = how, .atMicros = at});
   }
-  const Verdict beset = play(script);
-  for (const Verdict* verdict : {&alone, &beset}) {
-    EXPECT_TRUE(*verdict) << verdict->broken;
-    EXPECT_FALSE(verdict->failed);
-  }
-  EXPECT_EQ(beset.bits, alone.bits);
+  EXPECT_EQ(holds(script).bits, bits);
 }
 
 TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
