@@ -7,6 +7,9 @@
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <string_view>
+
+#include "base/error.h"
 
 namespace fairring::testing {
 
@@ -14,7 +17,7 @@ namespace {
 
 constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce-scatter",
                                    "all-gather", "scatter", "gather",    "all-to-all"};
-constexpr const char* kUnevenName = "uneven-all-to-all";
+constexpr std::string_view kUneven = "uneven-";
 constexpr const char* kSparseName = "sparse-all-reduce";
 constexpr std::array kFaultNames{"kill", "pause", "slow",   "cut",      "sever",  "break", "lose",
                                  "late", "idle",  "refuse", "stranger", "freeze", "leap",  "starve"};
@@ -116,6 +119,9 @@ void drawForms(std::mt19937_64& random, Script& script) {
   for (ScriptedCall& call : script.calls) {
     if (call.pattern == Pattern::AllToAll && random() % 2 == 0) call.form = Form::Uneven;
     if (call.pattern == Pattern::AllReduce && random() % 4 == 0) call.form = Form::Sparse;
+    if (call.form != Form::Dense || call.pattern == Pattern::AllToAll) continue;
+    if (isByRank(call.pattern) && random() % 4 == 0) call.form = Form::Uneven;
+    if (random() % 3 == 0) call.tensors = 2 + random() % 3;
   }
 }
 
@@ -257,13 +263,9 @@ void drawChains(std::mt19937_64& random, Script& script) {
   }
 }
 
-const char* nameOf(const ScriptedCall& call) {
-  switch (call.form) {
-    case Form::Uneven: return kUnevenName;
-    case Form::Sparse: return kSparseName;
-    case Form::Dense: break;
-  }
-  return kPatternNames[static_cast<std::size_t>(call.pattern)];
+std::string nameOf(const ScriptedCall& call) {
+  if (call.form == Form::Sparse) return kSparseName;
+  return concat(call.form == Form::Uneven ? kUneven : "", kPatternNames[static_cast<std::size_t>(call.pattern)]);
 }
 
 std::optional<ScriptedCall> parsedCall(const std::string& text) {
@@ -271,17 +273,20 @@ std::optional<ScriptedCall> parsedCall(const std::string& text) {
   if (parts.size() < 2) return std::nullopt;
   ScriptedCall call{.root = parts.size() > 2 ? static_cast<int>(numberIn(parts[2])) : -1,
                     .elements = std::strtoull(parts[1].c_str(), nullptr, 10),
-                    .refuser = parts.size() > 3 ? static_cast<int>(numberIn(parts[3])) : -1};
-  if (parts[0] == kUnevenName) {
-    call.pattern = Pattern::AllToAll;
-    call.form = Form::Uneven;
-  } else if (parts[0] == kSparseName) {
+                    .refuser = parts.size() > 3 ? static_cast<int>(numberIn(parts[3])) : -1,
+                    .tensors = parts.size() > 4 ? static_cast<std::uint64_t>(numberIn(parts[4])) : 1};
+  std::string name = parts[0];
+  if (name == kSparseName) {
     call.form = Form::Sparse;
-  } else if (const auto pattern = indexOf(kPatternNames, parts[0])) {
-    call.pattern = static_cast<Pattern>(*pattern);
-  } else {
-    return std::nullopt;
+    return call;
   }
+  if (name.starts_with(kUneven)) {
+    call.form = Form::Uneven;
+    name.erase(0, kUneven.size());
+  }
+  const auto pattern = indexOf(kPatternNames, name);
+  if (!pattern) return std::nullopt;
+  call.pattern = static_cast<Pattern>(*pattern);
   return call;
 }
 
@@ -361,8 +366,10 @@ std::string Script::text() const {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
     out << (i == 0 ? " calls=" : ",") << nameOf(call) << ':' << call.elements;
-    if (call.root >= 0 || call.refuser >= 0) out << ':' << call.root;
-    if (call.refuser >= 0) out << ':' << call.refuser;
+    const bool isCut = call.tensors > 1;
+    if (isCut || call.root >= 0 || call.refuser >= 0) out << ':' << call.root;
+    if (isCut || call.refuser >= 0) out << ':' << call.refuser;
+    if (isCut) out << ':' << call.tensors;
   }
   for (std::size_t i = 0; i < faults.size(); ++i) {
     const Fault& fault = faults[i];
@@ -502,6 +509,7 @@ std::vector<Script> shortened(const Script& script) {
     if (script.calls[i].pattern != Pattern::AllReduce)
       add([i](Script& one) { one.calls[i] = {.elements = one.calls[i].elements, .refuser = one.calls[i].refuser}; });
     if (script.calls[i].refuser >= 0) add([i](Script& one) { one.calls[i].refuser = -1; });
+    if (script.calls[i].tensors > 1) add([i](Script& one) { --one.calls[i].tensors; });
   }
   if (script.interleaved) add([](Script& one) { one.interleaved = false; });
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });

@@ -12,8 +12,8 @@
 
 namespace fairring::testing {
 
-// Uneven: an all-to-all whose cells have `elements` at most, each another number. Sparse: an all-reduce of tensors of
-// so many rows, of which each rank has some.
+// Uneven: the blocks have `elements` at most, each another number; an all-to-all's cells for each pair of ranks.
+// Sparse: an all-reduce of tensors of so many rows, of which each rank has some.
 enum class Form : std::uint8_t { Dense, Uneven, Sparse };
 
 struct ScriptedCall {
@@ -22,6 +22,7 @@ struct ScriptedCall {
   std::uint64_t elements = 0;  // of the tensor, or of each rank's block
   int refuser = -1;            // the rank that has no memory for its part; -1: none
   Form form = Form::Dense;
+  std::uint64_t tensors = 1;  // that the elements of each block are cut into, unequally; not of an all-to-all
 };
 
 struct Fault {

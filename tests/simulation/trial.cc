@@ -131,8 +131,14 @@ class Play {
   std::uint64_t elementsOf(std::size_t call, int from, int to) const {
     const ScriptedCall& scripted = script_.calls[call];
     if (scripted.form != Form::Uneven) return scripted.elements;
-    const auto cell = (static_cast<std::uint64_t>(from) << 16) + static_cast<std::uint64_t>(to);
+    const auto cell = (static_cast<std::uint64_t>(isToAll(call) ? from : 0) << 16) + static_cast<std::uint64_t>(to);
     return mixed(script_.seed ^ mixed((call << 32) + cell)) % (scripted.elements + 1);
+  }
+
+  // Where a tensor of a block ends: they become longer, and the first ones of a short block are empty.
+  std::uint64_t endOf(std::size_t call, std::uint64_t tensor, std::uint64_t elements) const {
+    const std::uint64_t tensors = script_.calls[call].tensors;
+    return elements * (tensor + 1) * (tensor + 1) / (tensors * tensors);
   }
 
   // Every row of some ranks, and few of others: an eighth to all.
@@ -166,7 +172,7 @@ class Play {
 
   // Where a rank refuses its part: whether this one's result lacks that.
   bool isRefused(int rank, std::size_t call) const {
-    const auto& [pattern, root, elements, refuser, form] = script_.calls[call];
+    const auto& [pattern, root, elements, refuser, form, tensors] = script_.calls[call];
     if (refuser < 0 || rank == refuser) return refuser >= 0;
     switch (pattern) {
       case Pattern::Broadcast:
@@ -194,7 +200,7 @@ class Play {
     for (int block = 0; block < blocksOf(index) && !isSparse(index); ++block) {
       auto& from = held.from.emplace_back(elementsOf(index, rank, block));
       for (std::uint64_t i = 0; i < from.size(); ++i) from[i] = valueOf(rank, index, block, i);
-      held.to.emplace_back(elementsOf(index, block, rank), kUntouched);
+      held.to.emplace_back(isToAll(index) ? elementsOf(index, block, rank) : from.size(), kUntouched);
     }
     Call call{.pattern = scripted.pattern,
               .root = scripted.root,
@@ -208,19 +214,29 @@ class Play {
     for (std::size_t block = 0; block < held.from.size() && !isSparse(index); ++block) {
       std::vector<float>& from = held.from[block];
       std::vector<float>& to = held.to[block];
-      const Reduction reduction{.dtype = DType::Float32};
-      if (scripted.pattern == Pattern::AllReduce) {
-        to = from;
-        call.operands.push_back({hasMemory ? to.data() : nullptr, to.size(), reduction});
-      } else if (isToAll(index)) {
+      if (isToAll(index)) {
         cells.push_back({hasMemory ? from.data() : nullptr, from.size() * sizeof(float),
                          hasMemory ? to.data() : nullptr, to.size() * sizeof(float)});
-      } else {
-        const int number = static_cast<int>(block);
-        call.blocks.push_back({{.from = hasMemory && reads(rank, index, number) ? from.data() : nullptr,
-                                .to = hasMemory && writes(rank, index, number) ? to.data() : nullptr,
-                                .elements = from.size(),
-                                .reduction = reduction}});
+        continue;
+      }
+      const bool isAllReduce = scripted.pattern == Pattern::AllReduce;
+      if (isAllReduce) to = from;
+      if (!isAllReduce) call.blocks.emplace_back();
+      const int number = static_cast<int>(block);
+      const bool isRead = hasMemory && reads(rank, index, number);
+      const bool isWritten = hasMemory && writes(rank, index, number);
+      std::uint64_t begin = 0;
+      for (std::uint64_t tensor = 0; tensor < scripted.tensors; ++tensor) {
+        const std::uint64_t count = endOf(index, tensor, from.size()) - begin;
+        const Reduction reduction{.dtype = DType::Float32};
+        float* const result = isWritten ? to.data() + begin : nullptr;
+        if (isAllReduce) {
+          call.operands.push_back({result, count, reduction});
+        } else {
+          const float* const source = isRead ? from.data() + begin : nullptr;
+          call.blocks.back().push_back({.from = source, .to = result, .elements = count, .reduction = reduction});
+        }
+        begin += count;
       }
     }
     if (!cells.empty()) call.parts = std::make_shared<AllToAllCall>(std::move(cells), rank);

@@ -91,6 +91,18 @@ TEST(Simulation, UnevenAllToAllsAndSparseCallsAreRightAmongOthersAndWithLanesTha
   EXPECT_EQ(holds(script).bits, bits);
 }
 
+TEST(Simulation, CallsOfSeveralTensorsAndOfUnevenBlocksAreRight) {
+  std::vector<ScriptedCall> calls;
+  for (const Pattern pattern : kPatterns) {
+    ScriptedCall& call = calls.emplace_back(ScriptedCall{.pattern = pattern, .elements = 5'000, .tensors = 3});
+    if (hasRoot(pattern)) call.root = 3;
+    if (isByRank(pattern)) call.form = testing::Form::Uneven;
+  }
+  const Script script = twoByTwo(calls);
+  holds(script);
+  EXPECT_EQ(read(script.text()).text(), script.text());
+}
+
 TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}};
   const Verdict whole = holds(twoByTwo(calls));
