@@ -9,7 +9,7 @@ import pytest
 from forked_programs import forked_program
 from lab_programs import RUN_SECONDS, SMALL_SLICES, needs_namespaces, run
 
-from fairring import cli, cost_rows, lab
+from fairring import lab
 
 
 @pytest.mark.smoke
@@ -32,53 +32,6 @@ def test_results_are_exact_on_every_layout(machines: list[int], order: str) -> N
 @pytest.mark.parametrize("machines", [[2], [3, 1]], ids=str)
 def test_a_tensor_that_a_rank_refuses_ends_its_own_call_alone(machines: list[int]) -> None:
     assert run(forked_program("refused"), machines, SMALL_SLICES) == ["99 of 100\n"] * sum(machines)
-
-
-def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None:
-    machines = [2, 1]
-    variants = [
-        ({}, "auto"),
-        (SMALL_SLICES, "auto"),
-        ({"FAIRRING_TRANSPORT": "tensorpipe:uv"}, "auto"),
-        ({"FAIRRING_TRANSPORT": "tensorpipe:shm"} | SMALL_SLICES, "none"),
-    ]
-    hashes = {line for env, network in variants for line in run(forked_program("bits"), machines, env, network=network)}
-    assert len(hashes) == 1
-
-
-# Rows by which eight machines take these plans for calls of a slice and less.
-FORCING = {
-    "RS0 RS1 AG1 AG0": (1e-6, 0.0, 1e6),
-    "RS0 AR1 AG0": (1.0, 0.0, 1e12),
-    "RS0 RS1 AR2 AG1 AG0": (1e-6, 1e-1, 1e9),
-}
-
-
-def forcing(plan: str, directory: Path) -> dict[str, str]:
-    path = directory / "rows.json"
-    latency, per_message, bandwidth = FORCING[plan]
-    cost_rows.write(path, [(1e-6, 0.0, 1e10, 1e10), (latency, per_message, bandwidth, 1e10)], "made up")
-    return SMALL_SLICES | {"FAIRRING_COST_ROWS": str(path)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plan", FORCING)
-def test_eight_machines_sum_exactly_by_every_kind_of_plan(
-    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env = forcing(plan, tmp_path)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert cli.main(["plan", "--machines", "8", "--bytes", "64KiB"]) == 0
-    assert f"{plan} (chosen)" in capsys.readouterr().out
-    cases = (4 * 6 + 8 * 8 + 7) * 9
-    assert run(forked_program("exactness"), [1] * 8, env, network="none") == [f"cases {cases} wrong 0\n"] * 8
-
-
-@pytest.mark.slow
-def test_eight_machines_have_the_same_bits_by_every_kind_of_plan(tmp_path: Path) -> None:
-    hashes = {line for plan in FORCING for line in run(forked_program("bits"), [1] * 8, forcing(plan, tmp_path))}
-    assert len(hashes) == 1
 
 
 @pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="there are RDMA devices here")

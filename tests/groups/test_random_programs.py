@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,11 @@ from random_programs.play import ProgramError, Stage
 from random_programs.program import Program, draw_program, table
 from random_programs.rank import Fault
 from random_programs.report import again
+from random_programs.world import MIB, SMALL_SLICES, Settings, World
+
+from fairring.config import Config
+from fairring.cost_rows import FIELDS, LEVELS
+from fairring.forecast import forecast
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -52,20 +58,55 @@ def test_a_program_that_every_run_plays(stage: Stage, seed: int) -> None:
     _play(stage, draw_program(seed))
 
 
+def _forcing(level: str, latency: float, per_message: float, bytes_per_second: float) -> Settings:
+    free, row = (1e-6, 0.0, 1e10, 1e10), (latency, per_message, bytes_per_second, 1e10)
+    rows = {"machine": free, "rail": free, level: row}
+    named = {level: dict(zip(FIELDS, numbers, strict=True)) for level, numbers in rows.items()}
+    return Settings(SMALL_SLICES.variables, named)
+
+
+def _small(setting: str, tls: bool = False) -> Settings:
+    name, _, value = setting.partition("=")
+    return Settings({**SMALL_SLICES.variables, f"FAIRRING_{name}": value}, tls=tls)
+
+
+DEFAULT_AND_SMALL = (Settings(), SMALL_SLICES)
+EIGHT, SITES = (tuple(range(8)), (0,) * 8), ((0, 0, 1, 2), (0, 0, 0, 1))
+FORCED = {
+    "RS0 RS1 AG1 AG0": World(*EIGHT, (_forcing("rail", 1e-6, 0.0, 1e6), Settings())),
+    "RS0 AR1 AG0": World(*EIGHT, (_forcing("rail", 1.0, 0.0, 1e12), Settings())),
+    "RS0 RS1 AR2 AG1 AG0": World(*EIGHT, (_forcing("rail", 1e-6, 1e-1, 1e9), Settings())),
+    "RS0 RS1 RS2 AG2 AG1 AG0": World(*SITES, (_forcing("site", 0.0, 0.0, 1e6), Settings())),
+}
+TABLES = {
+    "one rank": World((0,), (0,), DEFAULT_AND_SMALL),
+    "two machines": World((0, 1, 0), (0, 0, 0), DEFAULT_AND_SMALL),
+    "two sites": World((0, 0, 1, 2, 2, 3), (0, 0, 0, 1, 1, 1), DEFAULT_AND_SMALL),
+    "two groups of machines": World(*EIGHT, DEFAULT_AND_SMALL),
+    "TensorPipe, and lanes": World(*SITES, (_small("TRANSPORT=rail=tensorpipe:uv,site=tcp"), _small("LANES=site=4"))),
+    "TensorPipe's shared memory, and TLS": World(
+        (0, 0, 1, 1), (0, 0, 0, 0), (_small("TRANSPORT=tensorpipe:shm"), _small("LANES=3", tls=True))
+    ),
+    **FORCED,
+}
+
+
+@pytest.mark.parametrize("plan", FORCED)
+def test_rows_by_which_a_plan_is_chosen(plan: str) -> None:
+    world = FORCED[plan]
+    named = world.settings[0].rows or {}
+    rows: Any = [tuple(named.get(level, named["rail"]).values()) for level in LEVELS]
+    machines, sites = map(str, world.machines), map(str, world.sites)
+    config = Config(total_memory=MIB, slice_size=4096)
+    assert forecast(config, [*machines], rows, 4096, [*sites])[0]["steps"] == plan
+
+
 @pytest.mark.parametrize(
-    ("machines", "sites", "exchanges"),
-    [
-        pytest.param((0,), (0,), True, id="one rank"),
-        pytest.param((0, 1, 0), (0, 0, 0), True, id="two machines"),
-        pytest.param((0, 0, 1, 2, 2, 3), (0, 0, 0, 1, 1, 1), False, id="two sites"),
-        pytest.param(tuple(range(8)), (0,) * 8, False, id="two groups of machines"),
-    ],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in FORCED else []) for name in TABLES]
 )
-def test_every_call_with_every_operation_and_dtype(
-    stage: Stage, machines: tuple[int, ...], sites: tuple[int, ...], exchanges: bool
-) -> None:
+def test_every_call_with_every_operation_and_dtype(stage: Stage, name: str) -> None:
     """The bits of sums are those of the promised order."""
-    _play(stage, table(machines, sites, exchanges))
+    _play(stage, table(TABLES[name], exchanges=name in ("one rank", "two machines")))
 
 
 @pytest.mark.parametrize(

@@ -4,62 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from pathlib import Path
 
 import pytest
 from forked_programs import forked_program
-from lab_programs import SMALL_SLICES, errors, needs_namespaces, run
+from lab_programs import errors, needs_namespaces, run
 
-from fairring import cost_rows, lab
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("machines", "sites", "order"),
-    [
-        ([1, 1], "2", "block"),
-        ([2, 2], "2", "round-robin"),
-        ([1, 1, 1, 1], "2", "block"),
-        ([2, 3, 1], "2,1", "round-robin"),
-        ([1, 1, 1, 2], "3,1", "block"),
-        ([2, 1, 1], "3", "round-robin"),
-        ([1, 1, 1, 1, 1], "2,1,1,1", "round-robin"),
-    ],
-)
-def test_results_are_exact_on_every_layout(machines: list[int], sites: str, order: str) -> None:
-    world = sum(machines)
-    sizes = len({0, 1, world - 1, world, world + 1}) + 4
-    said = run(forked_program("exactness"), machines, SMALL_SLICES, sites=sites, order=order)
-    assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * sizes} wrong 0\n"] * world
-
-
-def forcing(site: tuple[float, float, float], directory: Path) -> dict[str, str]:
-    """Cost rows by which the sites' level has this latency, cost of a message, and bandwidth."""
-    path = directory / "rows.json"
-    latency, per_message, bandwidth = site
-    memory, rail = (1e-6, 0.0, 1e10, 1e10), (1e-6, 0.0, 1e9, 1e10)
-    cost_rows.write(path, [memory, rail, (latency, per_message, bandwidth, 1e10)], "made up")
-    return SMALL_SLICES | {"FAIRRING_COST_ROWS": str(path)}
-
-
-FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("forced", FORCED)
-def test_three_sites_sum_exactly_by_every_kind_of_plan(forced: str, tmp_path: Path) -> None:
-    said = run(
-        forked_program("exactness"), [1, 1, 1, 1], forcing(FORCED[forced], tmp_path), sites="2,1,1", network="none"
-    )
-    assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * 9} wrong 0\n"] * 4
-
-
-@pytest.mark.slow
-def test_the_bits_are_the_same_for_every_plan_and_transport(tmp_path: Path) -> None:
-    variants = [forcing(row, tmp_path) for row in FORCED.values()]
-    variants += [{"FAIRRING_TRANSPORT": "rail=tensorpipe:uv,site=tcp"}, {"FAIRRING_LANES": "site=4"}]
-    hashes = {line for env in variants for line in run(forked_program("bits"), [2, 1, 1], env, sites="2,1")}
-    assert len(hashes) == 1
+from fairring import lab
 
 
 @pytest.mark.parametrize(("sites", "count"), [("2", 2), ("2,1,1", 3)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from forked_programs import forked_program
-from lab_programs import RUN_SECONDS, SMALL_SLICES, needs_namespaces, run
+from lab_programs import RUN_SECONDS, needs_namespaces
 
 from fairring import _core, lab
 
@@ -30,17 +30,6 @@ def run_apart(of_rank: Sequence[Mapping[str, str]], name: str = "first_error") -
     command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *forked_program(name)]
     with lab.Lab(command, [1] * len(of_rank), "none") as running:
         return running.wait(RUN_SECONDS)
-
-
-def test_the_bits_are_those_of_plain_connections(authority: Authority) -> None:
-    tls = authority.issue("rank")
-    variants: list[dict[str, str]] = [{}, {**tls, "FAIRRING_LANES": "1"}, {**tls, "FAIRRING_LANES": "3"}]
-    assert len({line for env in variants for line in run(forked_program("bits"), [2, 1], env)}) == 1
-
-
-def test_sums_in_small_slices_are_exact(authority: Authority) -> None:
-    said = run(forked_program("exactness"), [2, 2], {**authority.issue("rank"), **SMALL_SLICES})
-    assert all(line.endswith(" wrong 0\n") for line in said), said
 
 
 def test_a_rank_without_tls_is_an_error_that_names_both_sides(authority: Authority) -> None:

@@ -14,7 +14,7 @@ from random_programs.messages import Barrier, Messages, Objects
 from random_programs.reductions import AllReduce, AtOnce, BetweenSites, Undefined
 from random_programs.sparse import SparseAllReduce
 from random_programs.steps import Drawing, Step
-from random_programs.world import KIB, MIB, Settings, World, draw_world
+from random_programs.world import KIB, World, draw_world
 
 STEPS = 40
 _WEIGHTS: dict[Callable[[Drawing], Step | None], int] = {
@@ -79,13 +79,8 @@ def draw_program(seed: int, steps: int = STEPS) -> Program:
     return Program(seed, steps, world, tuple(drawn), draw.random() < _SHARE_THAT_LEAVES, slow)
 
 
-def table(machines: tuple[int, ...], sites: tuple[int, ...], exchanges: bool) -> Program:
-    """Each form of each call with each operation and dtype that it has; without exchanges, of all-reduces alone.
-
-    machines, sites: of each rank. The second run has many small slices.
-    """
-    small = {"FAIRRING_TOTAL_MEMORY": str(MIB), "FAIRRING_SLICE_SIZE": "4096"}
-    world = World(machines, sites, (Settings({}, None, False), Settings(small, None, False)))
+def table(world: World, *, exchanges: bool) -> Program:
+    """Each form of each call with each operation and dtype that it has; without exchanges, of all-reduces alone."""
     drawing = Drawing(random.Random(0), world, most_bytes=16 * KIB)
     kinds: list[Callable[[Drawing], Iterator[Step]]] = [AllReduce.draw_each, SparseAllReduce.draw_each]
     if exchanges:

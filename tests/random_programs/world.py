@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -17,9 +17,9 @@ _DEFAULTS = {"FAIRRING_TOTAL_MEMORY": 50 * MIB, "FAIRRING_SLICE_SIZE": 25 * MIB}
 class Settings:
     """variables: the same on all ranks. rows: a file of cost rows, which changes the choice of plans."""
 
-    variables: dict[str, str]
-    rows: dict[str, dict[str, float]] | None
-    tls: bool
+    variables: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, dict[str, float]] | None = None
+    tls: bool = False
 
     def slice_bytes(self) -> int:
         """About: a slice takes an eighth of the staging at most."""
@@ -29,6 +29,9 @@ class Settings:
     def __str__(self) -> str:
         words = [f"{name.removeprefix('FAIRRING_')}={value}" for name, value in self.variables.items()]
         return " ".join([*words, *["rows"] * (self.rows is not None), *["tls"] * self.tls]) or "defaults"
+
+
+SMALL_SLICES = Settings({"FAIRRING_TOTAL_MEMORY": str(MIB), "FAIRRING_SLICE_SIZE": "4096"})
 
 
 @dataclass(frozen=True)
