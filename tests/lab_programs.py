@@ -65,13 +65,25 @@ def python(program: str, *arguments: str) -> list[str]:
 
 
 def run(
-    command: Sequence[str], machines: Sequence[int], env: Mapping[str, str] | None = None, **settings: Any
+    command: Sequence[str],
+    machines: Sequence[int],
+    env: Mapping[str, str] | None = None,
+    seconds: float = RUN_SECONDS,
+    **settings: Any,
 ) -> list[str]:
     """The output of each rank, once all have ended well."""
     with lab.Lab(command, machines, "none", env=env or {}, **settings) as running:
-        result = running.wait(RUN_SECONDS)
+        result = running.wait(seconds)
     assert result.exit_codes == [0] * sum(machines), result.output
     return result.stdout
+
+
+def measured(
+    command: Sequence[str], machines: Sequence[int], file: Path, seconds: float = RUN_SECONDS
+) -> tuple[list[str], dict[str, Any]]:
+    """The output of each rank of a benchmark, and what it has written into the file."""
+    said = run([*command, "--json", str(file)], machines, seconds=seconds, network="none")
+    return said, json.loads(file.read_text())
 
 
 def errors(running: lab.Lab, ranks: Sequence[int]) -> list[str]:

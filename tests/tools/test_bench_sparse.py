@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from lab_programs import measured
 
-from fairring import lab
 from fairring.bench.job import Placement
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -104,15 +103,11 @@ def test_other_densities_are_refused(text: str) -> None:
 
 @pytest.mark.slow
 def test_a_tiny_run_writes_every_figure(tmp_path: Path) -> None:
-    file = tmp_path / "sparse.json"
     command = [sys.executable, str(sparse_gradients.__file__), "--rows", "500", "--width", "8"]
-    command += ["--densities", "1%,60%", "--iterations", "2", "--json", str(file)]
-    with lab.Lab(command, machines=[2, 1], rate="none", network="none") as two_machines:
-        result = two_machines.wait(timeout=200)
-    assert result.exit_codes == [0, 0, 0], result.output
+    command += ["--densities", "1%,60%", "--iterations", "2"]
+    said, written = measured(command, [2, 1], tmp_path / "sparse.json")
     for words in ("machines of 2, 1 ranks", "table of 500 x 8, float32; link:", "vs gloo", "÷ least"):
-        assert words in result.stdout[0]
-    written = json.loads(file.read_text())
+        assert words in said[0]
     assert written["conditions"]["left_out"] == []
     rows = written["rows"]
     entrants = [(form, backend) for form in sparse_gradients.FORMS for backend in ("gloo", "fairring")]
