@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import inspect
 import multiprocessing
 import os
 import signal
@@ -168,6 +169,31 @@ class Ranks:
         codes = [process.exitcode for process in self._processes]
         self.kill()
         return codes
+
+
+def on_ranks(world: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a test of what every rank of that fixture does: function([rank,] *parameters of the test)."""
+
+    def test_of(body: Callable[..., None]) -> Callable[..., None]:
+        names = list(inspect.signature(body).parameters)
+        takes_rank = names[:1] == ["rank"]
+        names = names[takes_rank:]
+
+        def on_rank(rank: int, *arguments: Any) -> None:
+            body(*[rank] * takes_rank, *arguments)
+
+        def test(**values: Any) -> None:
+            values[world].run(on_rank, *(values[name] for name in names))
+
+        # Not functools.wraps: pytest would take the function below it for the test.
+        test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
+        parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (world, *names)]
+        test.__dict__.update(__signature__=inspect.Signature(parameters), on_rank=on_rank)
+        # The ranks look it up there.
+        on_rank.__module__, on_rank.__qualname__ = body.__module__, f"{body.__name__}.on_rank"
+        return test
+
+    return test_of
 
 
 def init_group(rank: int, size: int, port: int, backend: str, timeout_seconds: float) -> None:

@@ -11,7 +11,7 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import RankError, Ranks
+from ranks import RankError, Ranks, on_ranks
 from torch import nn
 
 pytestmark = [
@@ -66,15 +66,13 @@ def _losses(device: str) -> list[float]:
     return losses
 
 
-def _train(_rank: int) -> None:
+@on_ranks("program")
+def test_torch_trains_as_on_the_processor() -> None:
     assert _losses("cuda") == _losses("cpu")
 
 
-def test_torch_trains_as_on_the_processor(program: Ranks) -> None:
-    program.run(_train)
-
-
-def _draw(_rank: int) -> None:
+@on_ranks("program")
+def test_random_numbers_follow_from_a_devices_seed() -> None:
     """The host sets other seeds before the device has drawn."""
     drawn = []
     for _ in range(2):
@@ -88,21 +86,15 @@ def _draw(_rank: int) -> None:
     assert torch.equal(first, by_own)
 
 
-def test_random_numbers_follow_from_a_devices_seed(program: Ranks) -> None:
-    program.run(_draw)
-
-
-def _attend(_rank: int) -> None:
+@on_ranks("program")
+def test_attention_is_computed() -> None:
     queries = torch.ones(1, 2, 3, 4, device="cuda", requires_grad=True)
     nn.functional.scaled_dot_product_attention(queries, queries, queries).sum().backward()
     assert queries.grad is not None
 
 
-def test_attention_is_computed(program: Ranks) -> None:
-    program.run(_attend)
-
-
-def _replay(_rank: int) -> None:
+@on_ranks("program")
+def test_a_graph_is_captured_and_replayed() -> None:
     tensor = torch.zeros(10, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -113,11 +105,8 @@ def _replay(_rank: int) -> None:
     assert tensor.tolist() == [3.0] * 10
 
 
-def test_a_graph_is_captured_and_replayed(program: Ranks) -> None:
-    program.run(_replay)
-
-
-def _allocate(_rank: int) -> None:
+@on_ranks("program")
+def test_memory_is_taken_and_given_back() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         torch.empty(1 << 40, device="cuda")
     before = torch.cuda.mem_get_info()[0]
@@ -126,10 +115,6 @@ def _allocate(_rank: int) -> None:
     del tensor
     torch.cuda.empty_cache()
     assert torch.cuda.mem_get_info()[0] == before
-
-
-def test_memory_is_taken_and_given_back(program: Ranks) -> None:
-    program.run(_allocate)
 
 
 def _handed_over(_rank: int, left_out: str) -> int:

@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import machines
-from ranks import Ranks, init_group
+from ranks import Ranks, init_group, on_ranks
 from torch import nn
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import init_device_mesh
@@ -182,7 +182,8 @@ def test_every_call_gives_the_bits_of_the_cpu(four: Ranks, layout: str) -> None:
         assert wrong == {}
 
 
-def _in_stream_order(rank: int) -> None:
+@on_ranks("four")
+def test_calls_keep_the_order_of_streams(rank: int) -> None:
     """What the caller's stream had enqueued before comes before, and what it enqueues after wait() comes behind."""
     side = torch.cuda.Stream()
     for _ in range(5):
@@ -201,10 +202,6 @@ def _in_stream_order(rank: int) -> None:
             assert [end.tolist() for end in each] == [[1, 2, 3, 4]] * 2
 
 
-def test_calls_keep_the_order_of_streams(four: Ranks) -> None:
-    four.run(_in_stream_order)
-
-
 @contextlib.contextmanager
 def _standing_still() -> Iterator[Callable[[], None]]:
     """In a stream that goes on once the function is called."""
@@ -221,7 +218,8 @@ def _standing_still() -> Iterator[Callable[[], None]]:
         stream.synchronize()
 
 
-def _before_its_data(rank: int) -> None:
+@on_ranks("four")
+def test_a_call_returns_before_its_stream_has_come_to_it(rank: int) -> None:
     """Calls return, and those of another stream and group go on, while this stream has yet to come to the first."""
     elements = 50_000
     other = torch.cuda.Stream()
@@ -267,17 +265,14 @@ def _before_its_data(rank: int) -> None:
     dist.destroy_process_group(second)
 
 
-def test_a_call_returns_before_its_stream_has_come_to_it(four: Ranks) -> None:
-    four.run(_before_its_data)
-
-
 def _any_holds(memory: bool) -> bool:
     holds = torch.tensor([int(memory)])
     dist.all_reduce(holds, dist.ReduceOp.MAX)
     return bool(holds)
 
 
-def _let_go(_rank: int) -> None:
+@on_ranks("four")
+def test_memory_is_let_go_once_the_call_is_over() -> None:
     dist.all_reduce(torch.ones(1000, device="cuda"))
     before = torch.cuda.memory_allocated()
     works: list[Any] = [dist.all_reduce(torch.ones(100_000, device="cuda"), async_op=True) for _ in range(3)]
@@ -291,11 +286,8 @@ def _let_go(_rank: int) -> None:
         pass
 
 
-def test_memory_is_let_go_once_the_call_is_over(four: Ranks) -> None:
-    four.run(_let_go)
-
-
-def _by_a_future(rank: int) -> None:
+@on_ranks("four")
+def test_a_future_has_the_result(rank: int) -> None:
     tensor = torch.ones(1000).to(["cuda", SECOND][rank % 2])
     doubled_later = dist.all_reduce(tensor, async_op=True).get_future().then(lambda future: future.value()[0].cpu() * 2)
     assert doubled_later.wait().unique().tolist() == [8]
@@ -305,11 +297,8 @@ def _by_a_future(rank: int) -> None:
     assert work.is_completed()
 
 
-def test_a_future_has_the_result(four: Ranks) -> None:
-    four.run(_by_a_future)
-
-
-def _refused_in_a_graph(_rank: int) -> None:
+@on_ranks("four")
+def test_a_graph_can_not_capture_a_call() -> None:
     tensor = torch.ones(10, device="cuda")
     refused = pytest.raises(RuntimeError, match="a CUDA graph can't capture calls that go through the host's memory")
     with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -318,21 +307,14 @@ def _refused_in_a_graph(_rank: int) -> None:
     assert tensor.unique().tolist() == [4]
 
 
-def test_a_graph_can_not_capture_a_call(four: Ranks) -> None:
-    four.run(_refused_in_a_graph)
-
-
-def _objects(rank: int) -> None:
+@on_ranks("four")
+def test_objects_go_by_tensors_of_a_device(rank: int) -> None:
     mine: list[Any] = [{"rank": rank}, None] if rank == 1 else [None, None]
     dist.broadcast_object_list(mine, 1, device=torch.device("cuda"))
     assert mine == [{"rank": 1}, None]
     everybodys: list[Any] = [None] * 4
     dist.all_gather_object(everybodys, rank)
     assert everybodys == [0, 1, 2, 3]
-
-
-def test_objects_go_by_tensors_of_a_device(four: Ranks) -> None:
-    four.run(_objects)
 
 
 def _by_fairrings_name(rank: int, devices: list[str]) -> None:
@@ -347,16 +329,13 @@ def test_a_group_without_nccl(four: Ranks) -> None:
     four.run(_by_fairrings_name, LAYOUTS["mixed"])
 
 
-def _alone(rank: int) -> None:
+@on_ranks("four")
+def test_a_group_of_one_rank(rank: int) -> None:
     group, _ = dist.new_subgroups(1)
     tensor = torch.full((5,), rank + 1.0, device="cuda")
     dist.all_reduce(tensor, group=group)
     dist.all_gather_into_tensor(gathered := torch.empty(5, device="cuda"), tensor, group=group)
     assert tensor.tolist() == gathered.tolist() == [rank + 1] * 5
-
-
-def test_a_group_of_one_rank(four: Ranks) -> None:
-    four.run(_alone)
 
 
 def _when_a_rank_aborts(rank: int, devices: list[str]) -> str:
@@ -426,7 +405,8 @@ def across() -> Iterator[Ranks]:
     assert ranks.close() == [0] * ranks.size
 
 
-def _summed_between_sites(rank: int) -> None:
+@on_ranks("across")
+def test_sums_cross_between_sites_in_a_format_from_any_device(rank: int) -> None:
     """In the order of streams, with the same bits as on the CPU, also by a future."""
     given = torch.randn(300, 7, generator=torch.Generator().manual_seed(rank))
     all_reduce(expected := given.t().contiguous(), "int8").wait()
@@ -435,10 +415,6 @@ def _summed_between_sites(rank: int) -> None:
             tensor = torch.empty(300, 7, device="cuda").copy_(given).t()
             get(all_reduce(tensor, "int8"))
             assert torch.equal((tensor * 1).cpu(), expected)
-
-
-def test_sums_cross_between_sites_in_a_format_from_any_device(across: Ranks) -> None:
-    across.run(_summed_between_sites)
 
 
 def _compressed(model: nn.Module, _device: str) -> nn.Module:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import carried, start
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 pytestmark = pytest.mark.gpu
 
@@ -44,7 +44,9 @@ def _values(rank: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
     return ((torch.arange(elements, device="cuda") * 7 + rank * rank) % 3 + 1).to(dtype)
 
 
-def _scatter(rank: int, name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("name", "dtype"), REDUCED)
+@on_ranks("cluster")
+def test_reduce_scatter_computes_operations(rank: int, name: str, dtype: torch.dtype) -> None:
     ranks = dist.get_world_size()
     for elements in SIZES:
         before = carried()
@@ -56,12 +58,9 @@ def _scatter(rank: int, name: str, dtype: torch.dtype) -> None:
         assert (carried() > before) == (elements > 0 and name != "MAX"), "who served it?"
 
 
-@pytest.mark.parametrize(("name", "dtype"), REDUCED)
-def test_reduce_scatter_computes_operations(cluster: Ranks, name: str, dtype: torch.dtype) -> None:
-    cluster.run(_scatter, name, dtype)
-
-
-def _gather(rank: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", GATHERED, ids=str)
+@on_ranks("cluster")
+def test_all_gather_moves_every_dtype(rank: int, dtype: torch.dtype) -> None:
     ranks = dist.get_world_size()
     for elements in SIZES:
         for in_place in (False, True):
@@ -74,12 +73,8 @@ def _gather(rank: int, dtype: torch.dtype) -> None:
             assert (carried() > before) == (elements > 0), "who served it?"
 
 
-@pytest.mark.parametrize("dtype", GATHERED, ids=str)
-def test_all_gather_moves_every_dtype(cluster: Ranks, dtype: torch.dtype) -> None:
-    cluster.run(_gather, dtype)
-
-
-def _many(rank: int) -> None:
+@on_ranks("cluster")
+def test_several_tensors_share_a_call(rank: int) -> None:
     """One call of each kind with several dtypes and sizes."""
     ranks = dist.get_world_size()
     kinds = [(torch.float32, 5), (torch.bfloat16, 70_001), (torch.float32, 0), (torch.float64, 300)]
@@ -98,11 +93,8 @@ def _many(rank: int) -> None:
         assert torch.equal(whole.double(), expected), f"{elements} {dtype}"
 
 
-def test_several_tensors_share_a_call(cluster: Ranks) -> None:
-    cluster.run(_many)
-
-
-def _late(rank: int) -> None:
+@on_ranks("cluster")
+def test_streams_and_groups_come_before_and_after(rank: int) -> None:
     """Two groups in flight; the caller's stream is late, drops inputs at once and writes over results it has read."""
     ranks = dist.get_world_size()
     groups: list[Any] = [dist.group.WORLD, dist.new_group()]
@@ -127,11 +119,8 @@ def _late(rank: int) -> None:
         parts.fill_(-1.0)
 
 
-def test_streams_and_groups_come_before_and_after(cluster: Ranks) -> None:
-    cluster.run(_late)
-
-
-def _left_to_nccl(rank: int) -> None:
+@on_ranks("cluster")
+def test_lists_and_captured_calls_are_nccls(rank: int) -> None:
     ranks = dist.get_world_size()
     before = carried()
     lists = [torch.empty(5, device="cuda") for _ in range(ranks)]
@@ -147,10 +136,6 @@ def _left_to_nccl(rank: int) -> None:
     with pytest.raises((ValueError, RuntimeError)):
         dist.all_gather_into_tensor(torch.empty(ranks * 4 + 1, device="cuda"), part)
     assert carried() == before
-
-
-def test_lists_and_captured_calls_are_nccls(cluster: Ranks) -> None:
-    cluster.run(_left_to_nccl)
 
 
 def _bits(rank: int, device: str) -> str:

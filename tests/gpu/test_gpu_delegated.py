@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 from standard_error import standard_error
 
 pytestmark = pytest.mark.gpu
@@ -57,7 +57,8 @@ def test_other_collectives_are_nccls(gpu_cluster: Ranks) -> None:
     gpu_cluster.run(_collectives)
 
 
-def _batch(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_batched_sends_and_receives_are_nccls(rank: int) -> None:
     """To both neighbours on a ring, several of them, with an all-reduce of ours under way."""
     ranks = dist.get_world_size()
     ours = torch.ones(1 << 20, device="cuda")
@@ -76,11 +77,8 @@ def _batch(rank: int) -> None:
     assert torch.equal(ours, torch.full_like(ours, float(ranks)))
 
 
-def test_batched_sends_and_receives_are_nccls(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_batch)
-
-
-def _between_two(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_messages_between_two_ranks_need_no_other_rank(rank: int) -> None:
     """The first two ranks exchange messages in a group in which the others never make a call on their devices."""
     group: Any = dist.new_group()
     received = torch.empty(1000, device="cuda")
@@ -94,10 +92,6 @@ def _between_two(rank: int) -> None:
         assert torch.equal(received, _of(7, 1000) + (1 - rank))
     dist.barrier()
     dist.destroy_process_group(group)
-
-
-def test_messages_between_two_ranks_need_no_other_rank(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_between_two)
 
 
 def _on_devices_of_other_numbers(rank: int) -> None:
@@ -120,7 +114,8 @@ def test_a_first_barrier_makes_nccl_on_the_ranks_own_device() -> None:
     assert ranks.close() == [0, 0]
 
 
-def _succeed(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_calls_of_nccl_say_that_they_have_succeeded(rank: int) -> None:
     """c10d's flight recorder asks a call that is over at once: torch's own Work of NCCL throws then."""
     tensor = torch.full((4,), float(rank), device="cuda")
     alone = dist.broadcast(tensor, 1, async_op=True)
@@ -131,10 +126,6 @@ def _succeed(rank: int) -> None:
         work.wait()
         _await(work)
         assert work.is_success()
-
-
-def test_calls_of_nccl_say_that_they_have_succeeded(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_succeed)
 
 
 def _rest(rank: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import LAYOUTS, carried, machines, start
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 from versions import can_split
 
 pytestmark = pytest.mark.gpu
@@ -62,7 +62,9 @@ def _is_on_several_machines(group: Any) -> bool:
     return len({LAYOUTS[LAYOUT][rank] for rank in dist.get_process_group_ranks(group)}) > 1
 
 
-def _make(rank: int, how: str) -> None:
+@pytest.mark.parametrize("how", ["new", pytest.param("split", marks=can_split)])
+@on_ranks("four")
+def test_groups_of_some_ranks_have_calls_of_their_own(rank: int, how: str) -> None:
     world: Any = dist.group.WORLD
     if how == "split":
         made: list[Any] = [dist.split_group(split_ranks=[part]) for part in PARTS]
@@ -75,11 +77,6 @@ def _make(rank: int, how: str) -> None:
     for group in mine:
         dist.destroy_process_group(group)
     _use([world])
-
-
-@pytest.mark.parametrize("how", ["new", pytest.param("split", marks=can_split)])
-def test_groups_of_some_ranks_have_calls_of_their_own(four: Ranks, how: str) -> None:
-    four.run(_make, how)
 
 
 def _come_from_a_bound_group(rank: int, size: int, port: int) -> None:
@@ -118,7 +115,9 @@ def _call_in_turns(group: Any, tensors: list[torch.Tensor], errors: list[BaseExc
         errors.append(error)
 
 
-def _call_from_threads(rank: int, of: str) -> None:
+@pytest.mark.parametrize("of", ["all", "some"])
+@on_ranks("four")
+def test_threads_call_in_groups_of_their_own(rank: int, of: str) -> None:
     """Each thread's calls have an order, in its group; between the threads there is none, on any rank."""
     groups = [dist.new_group(), dist.new_group()] if of == "all" else [dist.new_group(), dist.new_group([0, 2])]
     mine = [group for group in groups if group != dist.GroupMember.NON_GROUP_MEMBER]
@@ -144,8 +143,3 @@ def _call_from_threads(rank: int, of: str) -> None:
             assert torch.equal(tensor, torch.full_like(tensor, 2.0 * sum(member + turn for member in members)))
         assert carried(group) > 0
         dist.destroy_process_group(group)
-
-
-@pytest.mark.parametrize("of", ["all", "some"])
-def test_threads_call_in_groups_of_their_own(four: Ranks, of: str) -> None:
-    four.run(_call_from_threads, of)

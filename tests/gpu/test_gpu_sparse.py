@@ -9,7 +9,7 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -67,7 +67,9 @@ def test_machines_of_several_ranks_sum_sparse_tensors(gpu_cluster: Ranks) -> Non
 ROWS, WIDTH = emulated_devices.fewer(20_000), 256
 
 
-def _race(rank: int, stream: str) -> None:
+@pytest.mark.parametrize("stream", ["default", "side"])
+@on_ranks("two_gpu_machines")
+def test_the_callers_stream_comes_before_and_after(rank: int, stream: str) -> None:
     """Indices and values are written late, and written over as soon as wait() has returned."""
     where = torch.cuda.Stream() if stream == "side" else torch.cuda.default_stream()
     size = dist.get_world_size()
@@ -88,12 +90,8 @@ def _race(rank: int, stream: str) -> None:
             assert tensor.indices()[0, 0].item() == ROWS * (turn % 2)
 
 
-@pytest.mark.parametrize("stream", ["default", "side"])
-def test_the_callers_stream_comes_before_and_after(two_gpu_machines: Ranks, stream: str) -> None:
-    two_gpu_machines.run(_race, stream)
-
-
-def _drop_results(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_results_that_are_dropped_early_are_read_to_the_end(rank: int) -> None:
     """Memory that a stream still reads when its tensor is dropped is not given to the next call's result."""
     size = dist.get_world_size()
     indices = torch.arange(ROWS, device="cuda").unsqueeze(0)
@@ -110,11 +108,8 @@ def _drop_results(rank: int) -> None:
         assert total.item() == ROWS * WIDTH * sum(other + turn for other in range(size)), turn
 
 
-def test_results_that_are_dropped_early_are_read_to_the_end(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_drop_results)
-
-
-def _many_at_once(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_sparse_and_dense_calls_are_in_flight_together(rank: int) -> None:
     """Sparse and dense calls in flight together, and a future's callback that computes."""
     size = dist.get_world_size()
     indices = torch.arange(ROWS, device="cuda").unsqueeze(0)
@@ -137,20 +132,13 @@ def _many_at_once(rank: int) -> None:
         assert torch.equal(dense[n], torch.full_like(dense[n], expected))
 
 
-def test_sparse_and_dense_calls_are_in_flight_together(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_many_at_once)
-
-
-def _round_once(_rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_entries_of_16_bits_are_rounded_once() -> None:
     values = torch.tensor([256.0] + [1.0] * 256, dtype=torch.bfloat16, device="cuda")
     indices = torch.zeros(1, 257, dtype=torch.int64, device="cuda")
     tensor = torch.sparse_coo_tensor(indices, values, (1,))
     dist.all_reduce(tensor)
     assert tensor.values().item() == 512 * dist.get_world_size()
-
-
-def test_entries_of_16_bits_are_rounded_once(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_round_once)
 
 
 def _bits_of_noise(rank: int) -> list[int]:
@@ -168,7 +156,8 @@ def test_all_ranks_get_the_same_bits_in_every_run(two_gpu_machines: Ranks) -> No
     assert two_gpu_machines.run(_bits_of_noise) == first
 
 
-def _refuse_indices(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_an_index_outside_is_refused_and_the_group_goes_on(rank: int) -> None:
     indices = torch.tensor([[7 if rank == 1 else 1, 1]], device="cuda")
     tensor = torch.sparse_coo_tensor(indices, torch.ones(2, device="cuda"), (3,), check_invariants=False)
     reason = "dimension 0 go from 1 to 7, and there are 3 rows" if rank == 1 else "rank 1 refused"
@@ -179,21 +168,14 @@ def _refuse_indices(rank: int) -> None:
     assert good.values().item() == 2
 
 
-def test_an_index_outside_is_refused_and_the_group_goes_on(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_refuse_indices)
-
-
-def _refuse_capture(_rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_a_capture_is_refused() -> None:
     tensor = torch.eye(3, device="cuda").to_sparse(1)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph), pytest.raises(ValueError, match="can't be captured in a CUDA graph"):
         dist.all_reduce(tensor)
     dist.all_reduce(tensor)
     assert torch.equal(tensor.to_dense().cpu(), torch.eye(3) * dist.get_world_size())
-
-
-def test_a_capture_is_refused(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_refuse_capture)
 
 
 class _Tables(nn.Module):

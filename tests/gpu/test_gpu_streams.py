@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 pytestmark = pytest.mark.gpu
 
@@ -27,7 +27,9 @@ def _expected(turn: int) -> float:
     return float(sum(rank + turn for rank in range(dist.get_world_size())))
 
 
-def _race(rank: int, stream: str) -> None:
+@pytest.mark.parametrize("stream", ["default", "side"])
+@on_ranks("two_gpu_machines")
+def test_the_callers_stream_comes_before_and_after(rank: int, stream: str) -> None:
     where = torch.cuda.Stream() if stream == "side" else torch.cuda.default_stream()
     with torch.cuda.stream(where):
         for turn in range(10):
@@ -39,11 +41,6 @@ def _race(rank: int, stream: str) -> None:
             seen = tensor.clone()
             tensor.fill_(-1.0)  # whoever writes after this spoils nothing that was seen
             assert torch.equal(seen, torch.full_like(seen, _expected(turn))), turn
-
-
-@pytest.mark.parametrize("stream", ["default", "side"])
-def test_the_callers_stream_comes_before_and_after(two_gpu_machines: Ranks, stream: str) -> None:
-    two_gpu_machines.run(_race, stream)
 
 
 def _compute_meanwhile(rank: int) -> None:
@@ -75,7 +72,9 @@ def _free() -> None:
     torch.cuda.empty_cache()
 
 
-def _wait_for_the_device(rank: int, how: str) -> None:
+@pytest.mark.parametrize("how", ["synchronize", "empty_cache", "free"])
+@on_ranks("two_gpu_machines")
+def test_another_thread_may_wait_for_the_device_meanwhile(rank: int, how: str) -> None:
     """One rank calls first, and the other not before a thread of the first's waits for its device: at a shut gate."""
     calls = {"synchronize": torch.cuda.synchronize, "empty_cache": torch.cuda.empty_cache, "free": _free}
     device = torch.cuda.current_device()
@@ -104,12 +103,8 @@ def _wait_for_the_device(rank: int, how: str) -> None:
         assert torch.equal(tensor, torch.full_like(tensor, _expected(turn)))
 
 
-@pytest.mark.parametrize("how", ["synchronize", "empty_cache", "free"])
-def test_another_thread_may_wait_for_the_device_meanwhile(two_gpu_machines: Ranks, how: str) -> None:
-    two_gpu_machines.run(_wait_for_the_device, how)
-
-
-def _drop(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_works_and_inputs_may_be_dropped_at_once(rank: int) -> None:
     for turn in range(20):
         tensor = torch.full((ELEMENTS,), float(rank + turn), device="cuda")
         dist.all_reduce(tensor, async_op=True)  # nobody waits, and both are dropped at once
@@ -120,22 +115,16 @@ def _drop(rank: int) -> None:
     assert torch.equal(last, torch.full_like(last, _expected(0)))
 
 
-def test_works_and_inputs_may_be_dropped_at_once(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_drop)
-
-
-def _callback(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_callbacks_of_futures_see_the_result(rank: int) -> None:
     tensor = torch.full((ELEMENTS,), float(rank), device="cuda")
     future = dist.all_reduce(tensor, async_op=True).get_future()
     halved = future.then(lambda done: done.value()[0] / 2)
     assert torch.equal(halved.wait(), torch.full_like(tensor, _expected(0) / 2))
 
 
-def test_callbacks_of_futures_see_the_result(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_callback)
-
-
-def _captured(rank: int) -> None:
+@on_ranks("two_gpu_machines")
+def test_a_call_is_captured_in_a_graph_and_replayed(rank: int) -> None:
     tensor = torch.zeros(ELEMENTS, device="cuda")
     dist.all_reduce(tensor)
     dist.broadcast(tensor, 0)  # NCCL's: its communicator can't be made in a capture
@@ -149,10 +138,6 @@ def _captured(rank: int) -> None:
         torch.cuda.synchronize()
         assert torch.equal(tensor, torch.full_like(tensor, _expected(turn)))
     del graph
-
-
-def test_a_call_is_captured_in_a_graph_and_replayed(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_captured)
 
 
 def _capture_meanwhile(rank: int) -> None:

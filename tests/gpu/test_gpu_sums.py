@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import carried
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 pytestmark = pytest.mark.gpu
 
@@ -39,7 +39,9 @@ def _values(rank: int, elements: int, ranks: int, dtype: torch.dtype) -> torch.T
     return ((pattern - 1) * ranks).to(dtype)
 
 
-def _check(rank: int, name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("name", "dtype"), SUMS)
+@on_ranks("gpu_cluster")
+def test_sums_and_averages_of_floats(rank: int, name: str, dtype: torch.dtype) -> None:
     ranks = dist.get_world_size()
     for elements in _sizes(ranks):
         tensor = _values(rank, elements, ranks, dtype)
@@ -49,11 +51,6 @@ def _check(rank: int, name: str, dtype: torch.dtype) -> None:
         if elements > ranks + 1:
             assert not torch.equal(stack[0], expected), "a call that does nothing would pass"
         assert torch.equal(tensor.double(), expected.to(dtype).double()), f"{name} of {elements} {dtype}"
-
-
-@pytest.mark.parametrize(("name", "dtype"), SUMS)
-def test_sums_and_averages_of_floats(gpu_cluster: Ranks, name: str, dtype: torch.dtype) -> None:
-    gpu_cluster.run(_check, name, dtype)
 
 
 def _railed(_rank: int, name: str, dtype: torch.dtype) -> int:
@@ -71,31 +68,26 @@ def test_other_operations_and_dtypes_are_nccls(two_gpu_machines: Ranks) -> None:
         assert [amount > 0 for amount in carried] == [(name, dtype) in OURS] * 2, f"{name} of {dtype}: {carried}"
 
 
-def _premultiplied(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_premultiplied_sums_take_each_ranks_factor(rank: int) -> None:
     tensor = torch.full((1000,), 2.0, device="cuda")
     dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(float(rank + 1)))
     assert torch.equal(tensor, torch.full_like(tensor, 2.0 * sum(range(1, dist.get_world_size() + 1))))
 
 
-def test_premultiplied_sums_take_each_ranks_factor(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_premultiplied)
-
-
-def _premultiplied_by_a_tensor(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_a_factor_may_lie_on_the_device(rank: int) -> None:
     tensor = torch.full((1000,), 2.0, device="cuda")
     factor = torch.tensor([float(rank + 1)], device="cuda")
     dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(factor))
     assert torch.equal(tensor, torch.full_like(tensor, 2.0 * sum(range(1, dist.get_world_size() + 1))))
 
 
-def test_a_factor_may_lie_on_the_device(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_premultiplied_by_a_tensor)
-
-
 MANY = [(dtype, elements) for elements in (1, 3, 0, 70_001, 17) for dtype in FLOATS]
 
 
-def _many(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_many_tensors_of_several_dtypes_are_reduced_in_one_call(rank: int) -> None:
     ranks = dist.get_world_size()
     tensors = [_values(rank, elements, ranks, dtype) for dtype, elements in MANY]
     with dist._coalescing_manager(device=tensors[0].device):
@@ -106,21 +98,14 @@ def _many(rank: int) -> None:
         assert torch.equal(tensor.double(), stack.sum(0).to(dtype).double()), f"{elements} {dtype}"
 
 
-def test_many_tensors_of_several_dtypes_are_reduced_in_one_call(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_many)
-
-
-def _both_devices(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_one_group_reduces_tensors_of_both_devices(rank: int) -> None:
     ranks = dist.get_world_size()
     tensors = [torch.full((100_003,), float(rank), device=device) for device in ("cpu", "cuda", "cpu", "cuda")]
     for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
         work.wait()
     for tensor in tensors:
         assert torch.equal(tensor, torch.full_like(tensor, float(sum(range(ranks)))))
-
-
-def test_one_group_reduces_tensors_of_both_devices(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_both_devices)
 
 
 def _bits_of_noise(rank: int) -> list[int]:
@@ -136,7 +121,8 @@ def test_all_ranks_get_the_same_bits_in_every_run(gpu_cluster: Ranks) -> None:
     assert gpu_cluster.run(_bits_of_noise) == first
 
 
-def _several_buckets(rank: int) -> None:
+@on_ranks("gpu_cluster")
+def test_several_buckets_are_in_flight_with_other_calls_among_them(rank: int) -> None:
     elements = emulated_devices.fewer(25 << 18)
     buckets = [torch.full((elements,), float(rank + number), device="cuda") for number in range(8)]
     works = [dist.all_reduce(bucket, async_op=True) for bucket in buckets]
@@ -150,7 +136,3 @@ def _several_buckets(rank: int) -> None:
     assert [one[0].item() for one in gathered] == list(range(ranks))
     for number, bucket in enumerate(buckets):
         assert torch.equal(bucket, torch.full_like(bucket, sum(other + number for other in range(ranks))))
-
-
-def test_several_buckets_are_in_flight_with_other_calls_among_them(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_several_buckets)

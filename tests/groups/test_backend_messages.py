@@ -15,7 +15,7 @@ import torch.distributed as dist
 from certificates import Authority
 from forked_programs import forked_program
 from lab_programs import needs_namespaces
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 from fairring import lab
 
@@ -39,7 +39,8 @@ def job(request: pytest.FixtureRequest) -> Iterator[Ranks]:
         assert ranks.close() == [0] * ranks.size
 
 
-def _tensors_of_all_kinds(rank: int) -> None:
+@on_ranks("job")
+def test_tensors_may_be_of_any_dtype_and_need_not_be_contiguous(rank: int) -> None:
     made: list[torch.Tensor] = [
         torch.arange(24, dtype=torch.int16).reshape(4, 6).t(),
         torch.arange(7) % 2 == 0,
@@ -57,11 +58,8 @@ def _tensors_of_all_kinds(rank: int) -> None:
             assert torch.equal(room, tensor)
 
 
-def test_tensors_may_be_of_any_dtype_and_need_not_be_contiguous(job: Ranks) -> None:
-    job.run(_tensors_of_all_kinds)
-
-
-def _shorter(rank: int) -> None:
+@on_ranks("job")
+def test_a_message_may_be_shorter_than_its_receive(rank: int) -> None:
     if rank == 0:
         for _ in range(2):
             dist.send(torch.ones(2), 1)
@@ -72,10 +70,6 @@ def _shorter(rank: int) -> None:
         dist.recv(apart[::2], 0)
         assert room.tolist() == [1, 1, 7, 7]
         assert apart.tolist() == [1, 7, 1, 7, 7, 7, 7, 7]
-
-
-def test_a_message_may_be_shorter_than_its_receive(job: Ranks) -> None:
-    job.run(_shorter)
 
 
 def _too_long(rank: int, elements: int) -> str:
@@ -103,7 +97,8 @@ def test_a_message_that_is_too_long_is_an_error_of_its_two_calls(job: Ranks, ele
     assert texts[2] == ""
 
 
-def _futures(rank: int) -> None:
+@on_ranks("job")
+def test_works_have_futures(rank: int) -> None:
     if rank == 0:
         work: Any = dist.isend(torch.ones(3), 1)
     elif rank == 1:
@@ -117,11 +112,8 @@ def _futures(rank: int) -> None:
         assert work._source_rank() == 0
 
 
-def test_works_have_futures(job: Ranks) -> None:
-    job.run(_futures)
-
-
-def _wrong(rank: int) -> None:
+@on_ranks("pair")
+def test_calls_that_are_wrong_in_themselves_leave_the_group_alone(rank: int) -> None:
     backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=f"between rank {rank} and rank {rank}"):
         backend.send([torch.ones(1)], rank, 0)
@@ -130,10 +122,6 @@ def _wrong(rank: int) -> None:
     with pytest.raises(ValueError, match="dense tensors"):
         backend.send([torch.ones(1).to_sparse()], 1 - rank, 0)
     dist.barrier()
-
-
-def test_calls_that_are_wrong_in_themselves_leave_the_group_alone(pair: Ranks) -> None:
-    pair.run(_wrong)
 
 
 def _impatient(_rank: int) -> list[str]:

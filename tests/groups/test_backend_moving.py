@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 
 def _group() -> Any:
@@ -46,7 +46,12 @@ def _addresses(value: Any) -> Any:
     return [_addresses(each) for each in value] if isinstance(value, list) else value.data_ptr()
 
 
-def _futures(rank: int, name: str) -> None:
+FUTURES = ("broadcast", "all_gather", "all_gather_into_tensor", "allgather_coalesced", "gather", "scatter")
+
+
+@pytest.mark.parametrize("name", [*FUTURES, "all_to_all", "reduce", "reduce_scatter_tensor"])
+@on_ranks("three")
+def test_futures_hold_the_outputs(rank: int, name: str) -> None:
     work, outputs = _start(name, rank, dist.get_world_size(), float(rank))
     future = work.get_future()
     addresses = future.then(lambda done: _addresses(done.value()))
@@ -61,15 +66,8 @@ def _futures(rank: int, name: str) -> None:
         assert _addresses(work.result()) == _addresses(outputs)
 
 
-FUTURES = ("broadcast", "all_gather", "all_gather_into_tensor", "allgather_coalesced", "gather", "scatter")
-
-
-@pytest.mark.parametrize("name", [*FUTURES, "all_to_all", "reduce", "reduce_scatter_tensor"])
-def test_futures_hold_the_outputs(three: Ranks, name: str) -> None:
-    three.run(_futures, name)
-
-
-def _wrong(_rank: int) -> None:
+@on_ranks("three")
+def test_a_wrong_call_is_an_error_that_leaves_the_group_alone() -> None:
     with pytest.raises(ValueError, match="all_gather: an output of Int for an input of Float"):
         dist.distributed_c10d._get_default_group().allgather([[torch.ones(3, dtype=torch.int32)] * 3], [torch.ones(3)])
     with pytest.raises(ValueError, match="all_gather_into_tensor: the output has room for 8 elements of 9"):
@@ -83,10 +81,6 @@ def _wrong(_rank: int) -> None:
     with pytest.raises(RuntimeError, match="single memory location"):
         dist.all_gather([torch.ones(1).expand(3) for _ in range(3)], torch.ones(3))
     dist.barrier()  # nothing was sent: the group goes on
-
-
-def test_a_wrong_call_is_an_error_that_leaves_the_group_alone(three: Ranks) -> None:
-    three.run(_wrong)
 
 
 def _sizes_that_do_not_fit(rank: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 BITS = ["BAND", "BOR", "BXOR"]
@@ -55,7 +55,8 @@ def test_what_is_not_defined_is_one_error_on_all_ranks_that_says_what_to_do(
     assert advice in texts[0]
 
 
-def _coalesced_with_one_undefined(_rank: int) -> None:
+@on_ranks("pair")
+def test_of_several_tensors_none_is_sent_when_one_is_not_defined() -> None:
     tensors = [torch.ones(2, dtype=torch.int64), torch.ones(2)]
     options = dist.AllreduceCoalescedOptions()
     options.reduceOp = dist.ReduceOp.BAND
@@ -65,11 +66,8 @@ def _coalesced_with_one_undefined(_rank: int) -> None:
     assert tensors[0].tolist() == [2, 2]
 
 
-def test_of_several_tensors_none_is_sent_when_one_is_not_defined(pair: Ranks) -> None:
-    pair.run(_coalesced_with_one_undefined)
-
-
-def _lazy_views(rank: int) -> None:
+@on_ranks("pair")
+def test_conjugated_and_negated_views_are_reduced_by_value(rank: int) -> None:
     """Tensors that stand for the conjugate or the negative of their memory, on one rank only.
 
     Past the dispatcher, which hands copies of such tensors on and so loses the result, on stock backends too.
@@ -88,30 +86,21 @@ def _lazy_views(rank: int) -> None:
     assert torch.equal(negated.resolve_neg(), torch.tensor([1.0, 4.0])), negated
 
 
-def test_conjugated_and_negated_views_are_reduced_by_value(pair: Ranks) -> None:
-    pair.run(_lazy_views)
-
-
-def _large_halves(_rank: int) -> None:
+@on_ranks("pair")
+def test_factors_come_before_the_sum_so_that_large_halves_stay_finite() -> None:
     tensor = torch.full((3,), 60000.0, dtype=torch.float16)
     dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
     assert tensor.tolist() == [60000.0] * 3
 
 
-def test_factors_come_before_the_sum_so_that_large_halves_stay_finite(pair: Ranks) -> None:
-    pair.run(_large_halves)
-
-
-def _overlapping(_rank: int) -> None:
+@on_ranks("pair")
+def test_a_tensor_that_overlaps_itself_is_refused() -> None:
     with pytest.raises(RuntimeError, match="single memory location"):
         dist.all_reduce(torch.ones(1, dtype=torch.int64).expand(4), op=dist.ReduceOp.MAX)
 
 
-def test_a_tensor_that_overlaps_itself_is_refused(pair: Ranks) -> None:
-    pair.run(_overlapping)
-
-
-def _the_same_twice(rank: int) -> None:
+@on_ranks("pair")
+def test_a_tensor_may_stand_twice_in_a_call(rank: int) -> None:
     """In a small call, whose ranks sum everything, and in one that they cut into shards."""
     for elements in (5, 1 << 16):
         tensor = torch.full((elements,), 10.0**rank)
@@ -119,19 +108,12 @@ def _the_same_twice(rank: int) -> None:
         assert set(tensor.tolist()) == {11}
 
 
-def test_a_tensor_may_stand_twice_in_a_call(pair: Ranks) -> None:
-    pair.run(_the_same_twice)
-
-
-def _leaf(_rank: int) -> None:
+@on_ranks("pair")
+def test_a_parameters_transpose_is_reduced_in_place() -> None:
     leaf = torch.ones(3, 2, requires_grad=True)
     with torch.no_grad():
         dist.all_reduce(leaf.t())
     assert torch.equal(leaf.detach(), torch.full((3, 2), 2.0))
-
-
-def test_a_parameters_transpose_is_reduced_in_place(pair: Ranks) -> None:
-    pair.run(_leaf)
 
 
 class _Turn(torch.nn.Module):
@@ -144,7 +126,8 @@ class _Turn(torch.nn.Module):
         return ((inputs * self.factor).abs().square() * self.scale).sum()
 
 
-def _complex_ddp(rank: int) -> None:
+@on_ranks("pair")
+def test_ddp_averages_complex_gradients(rank: int) -> None:
     model = _Turn()
     data = [torch.tensor([1 + 0j, 1j]), torch.tensor([2 + 2j, -3 + 0j])]
     parallel = torch.nn.parallel.DistributedDataParallel(model)
@@ -158,11 +141,8 @@ def _complex_ddp(rank: int) -> None:
         assert torch.allclose(ours.grad, theirs.grad), (ours.grad, theirs.grad)
 
 
-def test_ddp_averages_complex_gradients(pair: Ranks) -> None:
-    pair.run(_complex_ddp)
-
-
-def _in_place(rank: int) -> None:
+@on_ranks("three")
+def test_the_output_may_be_a_part_of_the_input(rank: int) -> None:
     size = dist.get_world_size()
     whole = torch.arange(4.0 * size)
     output = whole.chunk(size)[rank]
@@ -172,11 +152,8 @@ def _in_place(rank: int) -> None:
     assert torch.equal(whole, expected)
 
 
-def test_the_output_may_be_a_part_of_the_input(three: Ranks) -> None:
-    three.run(_in_place)
-
-
-def _wrong_scatters(_rank: int) -> None:
+@on_ranks("three")
+def test_a_wrong_call_is_an_error_that_names_it() -> None:
     with pytest.raises(ValueError, match=r"reduce_scatter_tensor: the input's 7 elements .* 3 ranks"):
         dist.reduce_scatter_tensor(torch.empty(2), torch.ones(7))
     with pytest.raises(ValueError, match="reduce_scatter_tensor: the output has 3 elements"):
@@ -188,7 +165,3 @@ def _wrong_scatters(_rank: int) -> None:
     with pytest.raises(RuntimeError, match=r"^reduce with AVG is not defined for tensors of Bool"):
         dist.reduce(torch.ones(3, dtype=torch.bool), dst=0, op=dist.ReduceOp.AVG)
     dist.barrier()  # nothing was sent: the group goes on
-
-
-def test_a_wrong_call_is_an_error_that_names_it(three: Ranks) -> None:
-    three.run(_wrong_scatters)

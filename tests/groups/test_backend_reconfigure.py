@@ -19,7 +19,7 @@ import torch.distributed as dist
 from failures import holdings
 from failures.holdings import Holdings
 from lab_programs import needs_namespaces
-from ranks import TIMEOUT_SECONDS, Ranks, all_reduce_ones
+from ranks import TIMEOUT_SECONDS, Ranks, all_reduce_ones, on_ranks
 
 from fairring import _core, lab
 from fairring.backend import create
@@ -313,15 +313,12 @@ def test_ranks_of_a_group_may_be_threads_of_one_process() -> None:
     assert ranks.close() == [0]
 
 
-def _expect_plain(_rank: int) -> None:
+@on_ranks("pair")
+def test_a_group_that_was_not_made_for_it_says_so() -> None:
     assert not c10d._supports_reconfigure()
     for call in (lambda: c10d._get_reconfigure_handle(), lambda: c10d._reconfigure(1, [])):
         with pytest.raises(dist.DistBackendError, match="enable_reconfigure=True"):
             call()
-
-
-def test_a_group_that_was_not_made_for_it_says_so(pair: Ranks) -> None:
-    pair.run(_expect_plain)
 
 
 def test_handles_let_nobody_in_who_lacks_the_secret_of_the_job(tmp_path: Any) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 
-def _check_large(rank: int) -> None:
+@on_ranks("three")
+def test_large_ones_go_in_slices_beside_other_calls(rank: int) -> None:
     size = dist.get_world_size()
     tensors = []
     for other in range(size):
@@ -27,11 +28,8 @@ def _check_large(rank: int) -> None:
     assert torch.equal(dense, torch.full((1 << 20,), float(size)))
 
 
-def test_large_ones_go_in_slices_beside_other_calls(three: Ranks) -> None:
-    three.run(_check_large)
-
-
-def _check_memory(_rank: int) -> None:
+@on_ranks("pair")
+def test_memory_may_be_laid_out_in_any_way() -> None:
     """Indices and values that are not contiguous, and a tensor that is said to be coalesced and is not."""
     indices = torch.tensor([[3, 1], [0, 0], [0, 1]]).t()
     values = torch.arange(12.0).reshape(4, 3).t()
@@ -44,22 +42,16 @@ def _check_memory(_rank: int) -> None:
     assert unsorted.indices().tolist() == [[1, 2]]
 
 
-def test_memory_may_be_laid_out_in_any_way(pair: Ranks) -> None:
-    pair.run(_check_memory)
-
-
-def _refuse_operations(_rank: int) -> None:
+@on_ranks("pair")
+def test_only_sums_are_defined() -> None:
     tensor = torch.eye(3).to_sparse()
     with pytest.raises(dist.DistBackendError, match="sparse all_reduce with MAX is not defined"):
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     dist.all_reduce(tensor)
 
 
-def test_only_sums_are_defined(pair: Ranks) -> None:
-    pair.run(_refuse_operations)
-
-
-def _refuse_indices(rank: int) -> None:
+@on_ranks("pair")
+def test_an_index_outside_is_refused_and_the_group_goes_on(rank: int) -> None:
     index = 7 if rank == 1 else 1
     tensor = torch.sparse_coo_tensor(torch.tensor([[index]]), torch.ones(1), (3,), check_invariants=False)
     reason = "index 7 in dimension 0, which has 3 rows" if rank == 1 else "rank 1 refused"
@@ -68,10 +60,6 @@ def _refuse_indices(rank: int) -> None:
     good = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1), (3,))
     dist.all_reduce(good)
     assert good.values().item() == 2
-
-
-def test_an_index_outside_is_refused_and_the_group_goes_on(pair: Ranks) -> None:
-    pair.run(_refuse_indices)
 
 
 def _other_shape(rank: int) -> None:
@@ -87,7 +75,8 @@ def test_shapes_that_differ_are_named(strangers: Ranks) -> None:
     strangers.run(_other_shape)
 
 
-def _embedding_step(rank: int) -> None:
+@on_ranks("pair")
+def test_ddp_reduces_an_embeddings_sparse_gradient(rank: int) -> None:
     torch.manual_seed(1)
     model = torch.nn.EmbeddingBag(100, 8, sparse=True, mode="sum")
     parallel = torch.nn.parallel.DistributedDataParallel(model)
@@ -102,7 +91,3 @@ def _embedding_step(rank: int) -> None:
         for word in (other, 5, 5, 7, 99 - other, 5):
             expected[word] += 1 / size
     assert torch.allclose(gradient.to_dense(), expected)
-
-
-def test_ddp_reduces_an_embeddings_sparse_gradient(pair: Ranks) -> None:
-    pair.run(_embedding_step)

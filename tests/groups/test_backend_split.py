@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 from versions import can_split
 
 CPU = torch.device("cpu")
@@ -72,7 +72,8 @@ def test_a_split_group_is_a_group_of_its_own(four: Ranks) -> None:
     assert four.run(_split) == [[0, 1], [0, 1], [3, 2], [3, 2]]
 
 
-def _split_twice(rank: int) -> None:
+@on_ranks("four")
+def test_equal_splits_are_different_groups(rank: int) -> None:
     groups = [dist.split_group(split_ranks=[[0, 2], [1, 3]]) for _ in range(2)]
     for group in reversed(groups):
         assert _use(group) == ([0, 2] if rank % 2 == 0 else [1, 3])
@@ -84,11 +85,8 @@ def _split_twice(rank: int) -> None:
         dist.destroy_process_group(group)
 
 
-def test_equal_splits_are_different_groups(four: Ranks) -> None:
-    four.run(_split_twice)
-
-
-def _split_from_cpp(rank: int) -> None:
+@on_ranks("four")
+def test_a_backend_can_be_split(rank: int) -> None:
     """Backend.split itself, past torch's split_group."""
     world: Any = dist.group.WORLD
     backend = world._get_backend(CPU)
@@ -107,10 +105,6 @@ def _split_from_cpp(rank: int) -> None:
     half.allreduce([tensor], dist.AllreduceOptions()).wait()
     assert tensor.item() == sum(ranks)
     half.shutdown()
-
-
-def test_a_backend_can_be_split(four: Ranks) -> None:
-    four.run(_split_from_cpp)
 
 
 def _split_in_halves(_rank: int) -> None:

@@ -14,21 +14,18 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 
 PATIENCE_SECONDS = 20
 
 kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
 
 
-def _late(_rank: int) -> None:
+@on_ranks("pair")
+def test_a_future_may_be_asked_for_after_the_wait() -> None:
     work = dist.all_reduce(torch.ones(1), async_op=True)
     work.wait()
     assert work.get_future().wait()[0].item() == 2
-
-
-def test_a_future_may_be_asked_for_after_the_wait(pair: Ranks) -> None:
-    pair.run(_late)
 
 
 HELD = 60  # futures, each of whose callbacks keeps the next future waiting for a while

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -96,7 +96,8 @@ def test_the_mean_error_of_a_format_is_counted(four: Ranks) -> None:
         assert 0.08 < int4 < 0.2
 
 
-def _refused(rank: int) -> None:
+@on_ranks("four")
+def test_what_can_not_cross_so_is_refused(rank: int) -> None:
     with pytest.raises(ValueError, match=r"as int8 between sites is of dense floats, not of Long"):
         all_reduce(torch.ones(3, dtype=torch.int64), "int8")
     for model, residuals, text in (
@@ -123,11 +124,9 @@ def _refused(rank: int) -> None:
         all_reduce(torch.ones(3), "int8", group=on_cuda_alone)
 
 
-def test_what_can_not_cross_so_is_refused(four: Ranks) -> None:
-    four.run(_refused)
-
-
-def _others_format(rank: int, format_of: dict[int, str]) -> None:
+@pytest.mark.parametrize("format_of", [{0: "int8", 1: "int8", 2: "int4", 3: "int4"}, {0: "bf16", 1: "bf16"}])
+@on_ranks("four")
+def test_a_site_with_another_format_or_none_is_refused_with_a_sentence(rank: int, format_of: dict[int, str]) -> None:
     group: Any = dist.new_group()
     form, tensor = format_of.get(rank), torch.ones(300)
     with pytest.raises(dist.DistBackendError) as raised:
@@ -137,12 +136,8 @@ def _others_format(rank: int, format_of: dict[int, str]) -> None:
     assert "all ranks must make the same calls" in str(raised.value)
 
 
-@pytest.mark.parametrize("format_of", [{0: "int8", 1: "int8", 2: "int4", 3: "int4"}, {0: "bf16", 1: "bf16"}])
-def test_a_site_with_another_format_or_none_is_refused_with_a_sentence(four: Ranks, format_of: dict[int, str]) -> None:
-    four.run(_others_format, format_of)
-
-
-def _other_version(rank: int) -> None:
+@on_ranks("four")
+def test_a_site_with_another_version_is_refused_with_a_sentence(rank: int) -> None:
     with mock.patch("importlib.metadata.version", return_value=f"0.{rank // 2}"):
         group: Any = dist.new_group()
     words = r"settings differ between ranks: rank 0 \(.* version=0\.0; rank [23] \(.* version=0\.1"
@@ -150,11 +145,8 @@ def _other_version(rank: int) -> None:
         all_reduce(torch.ones(300), "int8", group=group).wait()
 
 
-def test_a_site_with_another_version_is_refused_with_a_sentence(four: Ranks) -> None:
-    four.run(_other_version)
-
-
-def _ways_to_wait(rank: int) -> None:
+@on_ranks("four")
+def test_a_sum_that_is_copied_back_ends_like_any_other(rank: int) -> None:
     """Of a sum that is copied back: all see it complete, and the caller's inference mode holds for the copy."""
     for wait in (lambda work: work.wait(), lambda work: work.synchronize(), lambda work: work.get_future().wait()):
         with torch.inference_mode():
@@ -176,11 +168,8 @@ def _ways_to_wait(rank: int) -> None:
     assert residual.tolist() == [0.25] * 6
 
 
-def test_a_sum_that_is_copied_back_ends_like_any_other(four: Ranks) -> None:
-    four.run(_ways_to_wait)
-
-
-def _fail(rank: int) -> None:
+@on_ranks("four")
+def test_a_sum_that_would_be_copied_back_fails_like_any_other(rank: int) -> None:
     """Rank 0 alone makes the call, and the group is ended."""
     group: Any = dist.new_group()
     if rank:
@@ -196,10 +185,6 @@ def _fail(rank: int) -> None:
     assert work.is_completed()
     assert not work.is_success()
     assert "abort" in str(work.exception())
-
-
-def test_a_sum_that_would_be_copied_back_fails_like_any_other(four: Ranks) -> None:
-    four.run(_fail)
 
 
 def _other_defaults(rank: int, defaults: Callable[[], AbstractContextManager[None]]) -> str:

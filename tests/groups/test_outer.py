@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from forked_programs import forked_program
 from lab_programs import run
-from ranks import Ranks
+from ranks import Ranks, on_ranks
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -283,7 +283,8 @@ def test_the_programs_default_dtype_and_device_do_not_matter(two: Ranks, form: s
     assert len({trained for said in two.run(_other_defaults, form) for trained in said}) == 1
 
 
-def _shard_by_fsdp(_rank: int) -> None:
+@on_ranks("two")
+def test_models_that_fsdp_has_sharded_are_refused() -> None:
     """FSDP1 hides its flat parameters with use_orig_params, and in a module that it has wrapped."""
     sharded = FullyShardedDataParallel(nn.Linear(64, 64), use_orig_params=True, device_id=torch.device("cpu"))
     for model in (sharded, sharded.module, nn.Sequential(sharded)):
@@ -291,26 +292,20 @@ def _shard_by_fsdp(_rank: int) -> None:
             DiLoCo(model, OUTER, 4)
 
 
-def test_models_that_fsdp_has_sharded_are_refused(two: Ranks) -> None:
-    two.run(_shard_by_fsdp)
-
-
 def test_what_can_not_train_together_is_refused(two: Ranks) -> None:
     for expect in (_refuse, _expect_others_settings, _expect_other_frozen_parameters, _expect_sites_of_other_sizes):
         two.run(expect)
 
 
-def _warn_of_one_site(rank: int) -> None:
+@on_ranks("two")
+def test_a_format_with_one_site_warns(rank: int) -> None:
     alone: Any = dist.new_group([rank], use_local_synchronization=True)
     with pytest.warns(UserWarning, match="format='int8' saves nothing: if there are others, set FAIRRING_SITE"):
         DiLoCo(nn.Linear(2, 2), OUTER, 4, format="int8", group=alone, inner_group=alone)
 
 
-def test_a_format_with_one_site_warns(two: Ranks) -> None:
-    two.run(_warn_of_one_site)
-
-
-def _load_of_other_steps(rank: int) -> None:
+@on_ranks("two")
+def test_states_of_different_steps_are_refused(rank: int) -> None:
     diloco = DiLoCo(nn.Linear(2, 2), OUTER, 1)
     saved = [diloco.state_dict()]
     diloco.step()
@@ -322,11 +317,8 @@ def _load_of_other_steps(rank: int) -> None:
     assert diloco.outer_steps == 0
 
 
-def test_states_of_different_steps_are_refused(two: Ranks) -> None:
-    two.run(_load_of_other_steps)
-
-
-def _replace_a_parameter(_rank: int) -> None:
+@on_ranks("two")
+def test_a_model_whose_parameters_were_replaced_is_refused() -> None:
     model = nn.Linear(2, 2)
     diloco = DiLoCo(model, OUTER, 1)
     model.weight = nn.Parameter(model.weight.detach())
@@ -334,11 +326,8 @@ def _replace_a_parameter(_rank: int) -> None:
         diloco.step()
 
 
-def test_a_model_whose_parameters_were_replaced_is_refused(two: Ranks) -> None:
-    two.run(_replace_a_parameter)
-
-
-def _restart_twice(_rank: int) -> None:
+@on_ranks("two")
+def test_a_restart_ends_the_inner_group_that_was_made_before() -> None:
     diloco = DiLoCo(nn.Linear(2, 2), OUTER, 4)
     groups = len(dist.distributed_c10d._world.pg_map)
     for _ in range(2):
@@ -348,21 +337,15 @@ def _restart_twice(_rank: int) -> None:
     assert len(dist.distributed_c10d._world.pg_map) == groups
 
 
-def test_a_restart_ends_the_inner_group_that_was_made_before(two: Ranks) -> None:
-    two.run(_restart_twice)
-
-
-def _expect_a_need_of_inner_group(_rank: int) -> None:
+@pytest.mark.skipif(not HAS_RECONFIGURE, reason="PyTorch before 2.15 has no reconfigure")
+@on_ranks("two")
+def test_a_group_that_torch_does_not_know_needs_an_inner_group() -> None:
     with pytest.raises(ValueError, match="give inner_group: this group is not one of torch's"):
         DiLoCo(nn.Linear(2, 2), OUTER, 4, group=members.new_group())
 
 
-@pytest.mark.skipif(not HAS_RECONFIGURE, reason="PyTorch before 2.15 has no reconfigure")
-def test_a_group_that_torch_does_not_know_needs_an_inner_group(two: Ranks) -> None:
-    two.run(_expect_a_need_of_inner_group)
-
-
-def _expect_a_newer_torch(_rank: int) -> None:
+@on_ranks("two")
+def test_a_group_beside_needs_a_torch_that_reconfigures() -> None:
     with (
         mock.patch.dict(sys.modules, {"torch._C._distributed_c10d": ModuleType("without reconfigure")}),
         pytest.raises(ImportError, match=r"groups that are reconfigured need torch 2\.15, and this is torch "),
@@ -370,15 +353,8 @@ def _expect_a_newer_torch(_rank: int) -> None:
         members.new_group()
 
 
-def test_a_group_beside_needs_a_torch_that_reconfigures(two: Ranks) -> None:
-    two.run(_expect_a_newer_torch)
-
-
-def _of_gloo(_rank: int) -> None:
+@on_ranks("two")
+def test_another_backends_group_is_refused() -> None:
     gloo: Any = dist.new_group(backend="gloo")
     with pytest.raises(ValueError, match="not one of Fairring's"):
         DiLoCo(nn.Linear(2, 2), OUTER, 4, group=gloo)
-
-
-def test_another_backends_group_is_refused(two: Ranks) -> None:
-    two.run(_of_gloo)
