@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from every_call import CALLS, EveryCall
 from ranks import Ranks
 from torch.profiler import ProfilerActivity, profile
 
@@ -27,70 +27,30 @@ c10d: Any = torch._C._distributed_c10d
 needs_hooks = pytest.mark.skipif(not hasattr(c10d, "FlightRecorderHook"), reason="this torch has no hooks")
 
 
-def _message(group: Any, send: Any, receive: Any, tag: int, source: int | None = 0) -> None:
-    if dist.get_rank() == 0:
-        work = send(torch.ones(2, 3), 1, group=group, tag=tag)
-    else:
-        work = receive(torch.ones(2, 3), source, group=group, tag=tag)
-    if isinstance(work, dist.Work):
-        work.wait()
+# Gloo's reduce-scatters are made of other calls.
+SINGLE = [name for name in CALLS if not name.startswith("reduce_scatter")]
+NOT_COMPLEX = ("all_reduce_max", "all_reduce_sparse", "all_gather_into_tensor_coalesced", "gather")
+COMPARED = {
+    "": SINGLE,
+    "complex ": [name for name in SINGLE if name not in NOT_COMPLEX],
+    "transposed ": ["all_reduce", "broadcast"],
+}
 
 
-def _collectives(group: Any, dtype: torch.dtype) -> dict[str, Callable[[], object]]:
-    """By name, in a group of two."""
-
-    def of(*sizes: int) -> torch.Tensor:
-        return torch.ones(*sizes, dtype=dtype)
-
-    def two(*sizes: int) -> list[torch.Tensor]:
-        return [of(*sizes), of(*sizes)]
-
-    at_root = dist.get_rank() == 0
-    return {
-        "all_reduce": lambda: dist.all_reduce(of(2, 3), group=group),
-        "all_reduce_coalesced": lambda: dist.all_reduce_coalesced([of(2, 3), of(4)], group=group),
-        "reduce": lambda: dist.reduce(of(2, 3), 0, group=group),
-        "broadcast": lambda: dist.broadcast(of(2, 3), 0, group=group),
-        "all_gather": lambda: dist.all_gather(two(2, 3), of(2, 3), group=group),
-        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(of(4, 3), of(2, 3), group=group),
-        "all_gather_coalesced": lambda: dist.all_gather_coalesced(
-            [[of(2, 3), of(4)] for _ in range(2)], [of(2, 3), of(4)], group=group
-        ),
-        "scatter": lambda: dist.scatter(of(2, 3), two(2, 3) if at_root else None, 0, group=group),
-        "all_to_all_single": lambda: dist.all_to_all_single(of(4, 3), of(4, 3), group=group),
-        "all_to_all": lambda: dist.all_to_all(two(2, 3), two(2, 3), group=group),
-    }
-
-
-def _calls(group: Any) -> dict[str, Callable[[], object]]:
-    at_root = dist.get_rank() == 0
-    return {
-        **_collectives(group, torch.float32),
-        **{f"complex {name}": call for name, call in _collectives(group, torch.complex64).items()},
-        "gather": lambda: dist.gather(
-            torch.ones(2, 3), [torch.ones(2, 3) for _ in range(2)] if at_root else None, 0, group=group
-        ),
-        "barrier": lambda: dist.barrier(group=group),
-        "sparse all_reduce": lambda: dist.all_reduce(torch.ones(2, 3).to_sparse(), group=group),
-        "transposed all_reduce": lambda: dist.all_reduce(torch.ones(2, 3).t(), group=group),
-        "transposed broadcast": lambda: dist.broadcast(torch.ones(2, 3).t(), 0, group=group),
-        "send": lambda: _message(group, dist.send, dist.recv, 0),
-        "send with a tag": lambda: _message(group, dist.send, dist.recv, 7),
-        "isend": lambda: _message(group, dist.isend, dist.irecv, 0),
-        "isend with a tag": lambda: _message(group, dist.isend, dist.irecv, 7),
-        "recv from any": lambda: _message(group, dist.send, dist.recv, 0, None),
-        "irecv from any": lambda: _message(group, dist.isend, dist.irecv, 0, None),
-    }
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.t().contiguous().t()
 
 
 def _events(_rank: int, backend: str) -> dict[str, list[tuple[str, object, bool]]]:
     """By call: the events' names behind the backend's, the shapes that they show, and whether they are asynchronous."""
     group = dist.new_group(backend=backend)
+    calls = {"": EveryCall(group), "complex ": EveryCall(group, dtype=torch.complex64)}
+    calls["transposed "] = EveryCall(group, written=_transposed, read=_transposed)
     events = {}
-    for name, call in _calls(group).items():
+    for kind, name in [(kind, name) for kind, names in COMPARED.items() for name in names]:
         with torch.autograd.profiler.profile(record_shapes=True) as profiler:
-            call()
-        events[name] = [
+            getattr(calls[kind], name)()
+        events[kind + name] = [
             (event.name.removeprefix(backend), event.input_shapes, event.is_async)
             for event in profiler.function_events or []
             if event.name.startswith(backend)
@@ -100,7 +60,7 @@ def _events(_rank: int, backend: str) -> dict[str, list[tuple[str, object, bool]
 
 def test_the_profiler_shows_the_events_of_gloo_under_our_name(pair: Ranks) -> None:
     ours, gloos = pair.run(_events, "fairring"), pair.run(_events, "gloo")
-    assert len(ours[0]) == 31
+    assert len(ours[0]) == 40
     assert ours == gloos
 
 
