@@ -12,8 +12,7 @@ from typing import Any
 
 import emulated_devices
 import torch
-import torch.distributed as dist
-from ranks import TIMEOUT_SECONDS, Ranks
+from ranks import TIMEOUT_SECONDS, Ranks, backend_of
 from versions import LETS_FORKS_USE_CUDA
 
 from fairring import _core, hardware_queues
@@ -86,6 +85,5 @@ def _has_loop(_rank: int) -> bool:
 
 def carried(group: Any = None) -> int:
     """Bytes that this rank has sent so far over the rails of the group, or of the default one."""
-    of: Any = group or dist.group.WORLD
-    backend = of._get_backend(torch.device("cuda"))
-    return sum(one["bytes"] for level, one in (_core.traffic(backend) or {}).items() if level > 0)
+    moved = _core.traffic(backend_of(group, "cuda")) or {}
+    return sum(one["bytes"] for level, one in moved.items() if level > 0)

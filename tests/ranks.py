@@ -203,6 +203,12 @@ def init_group(rank: int, size: int, port: int, backend: str, timeout_seconds: f
     )
 
 
+def backend_of(group: Any = None, device: str = "cpu") -> Any:
+    """The part of the group, or of the default one, that serves the device."""
+    of: Any = group or dist.group.WORLD
+    return of._get_backend(torch.device(device))
+
+
 def all_reduce_ones(_rank: int, elements: int) -> float:
     tensor = torch.ones(elements)
     dist.all_reduce(tensor)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
-from ranks import Ranks
+from ranks import Ranks, backend_of
 
 from fairring import _core
 
@@ -55,7 +55,7 @@ def _error(rank: int, call: str, before: int, at_first: bool) -> str:
     except RuntimeError as error:
         return str(error)
     finally:
-        group._get_backend(torch.device("cuda")).abort()
+        backend_of(group, "cuda").abort()
         torch.cuda.synchronize()
     return ""
 
@@ -105,7 +105,7 @@ def _sum_with_a_device_that_does_not_answer(rank: int) -> tuple[float, int]:
     group: Any = dist.new_group()
     tensor = torch.ones(ELEMENTS, device="cuda")
     dist.all_reduce(tensor, group=group)
-    moved = _core.traffic(group._get_backend(torch.device("cuda"))) or {}
+    moved = _core.traffic(backend_of(group, "cuda")) or {}
     return tensor[-1].item(), sum(one["bytes"] for level, one in moved.items() if level > 0)
 
 
@@ -178,7 +178,7 @@ def _sum_in_a_new_group() -> tuple[float, bool]:
     dist.all_reduce(tensor, group=group)
     dist.all_reduce(tensor, group=group)
     total = tensor[-1].item()
-    moved = _core.traffic(group._get_backend(torch.device("cuda"))) or {}
+    moved = _core.traffic(backend_of(group, "cuda")) or {}
     carries = any(one["bytes"] > 0 for level, one in moved.items() if level > 0)
     dist.destroy_process_group(group)
     return total, carries

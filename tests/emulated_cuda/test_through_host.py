@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from every_call import CALLS, EveryCall, fault
 from gpu_machines import machines
-from ranks import Ranks, init_group, on_ranks
+from ranks import Ranks, backend_of, init_group, on_ranks
 from torch import nn
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import init_device_mesh
@@ -255,7 +255,7 @@ def _when_a_rank_aborts(rank: int, devices: list[str]) -> str:
     dist.all_reduce(torch.ones(1000).to(devices[rank]), group=group)
     if rank == 3:
         dist.barrier()
-        group._get_backend(torch.device("cuda")).abort()
+        backend_of(group, "cuda").abort()
         return "rank 3 aborted"
     work = dist.all_reduce(torch.ones(70_001).to(devices[rank]), group=group, async_op=True)
     dist.barrier()

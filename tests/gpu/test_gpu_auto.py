@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import carried, machines, start
-from ranks import TIMEOUT_SECONDS, init_group
+from ranks import TIMEOUT_SECONDS, backend_of, init_group
 from standard_error import show_infos, standard_error
 
 import fairring
@@ -62,9 +62,7 @@ def _second_group(_rank: int) -> tuple[str, str, int]:
     group: Any = dist.new_group(backend="fairring")
     tensor = torch.ones(LARGE, device="cuda")
     dist.all_reduce(tensor, group=group)
-    groups: list[Any] = [dist.group.WORLD, group]
-    backends = [one._get_backend(torch.device("cuda")) for one in groups]
-    first, second = (_core.device_way(backend) or "" for backend in backends)
+    first, second = (_core.device_way(backend_of(one, "cuda")) or "" for one in (None, group))
     assert fairring.why(group).endswith(f"\n{second}")
     return first, second, int(tensor[-1].item())
 
@@ -122,7 +120,7 @@ def _first_call(_rank: int) -> tuple[str, list[str], float]:
         total = tensor[-1].item()
     assert runtime.cudaEmulatedCounts(b"_core") == b""
     assert runtime.cudaEmulatedCounts(b"torch") != b""
-    way = _core.device_way(dist.group.WORLD._get_backend(torch.device("cuda")))  # type: ignore[union-attr]
+    way = _core.device_way(backend_of(device="cuda"))
     assert way is not None
     assert fairring.why().endswith(f"\n{way}")
     return way, [line for line in lines if "fairring" in line], total

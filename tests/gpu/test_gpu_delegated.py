@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
-from ranks import Ranks, on_ranks
+from ranks import Ranks, backend_of, on_ranks
 from standard_error import standard_error
 
 pytestmark = pytest.mark.gpu
@@ -249,12 +249,11 @@ def test_the_current_stream_can_be_blocked_until_a_call_is_over(two_gpu_machines
 
 def _allocate(rank: int) -> bool:
     device = torch.device("cuda", torch.cuda.current_device())
-    world: Any = dist.group.WORLD
-    stock: Any = dist.new_group(backend="nccl")
-    able = world._get_backend(device).supports_tensor_alloc(device)
-    assert able == stock._get_backend(device).supports_tensor_alloc(device)
+    ours, stock = backend_of(device="cuda"), backend_of(dist.new_group(backend="nccl"), "cuda")
+    able = ours.supports_tensor_alloc(device)
+    assert able == stock.supports_tensor_alloc(device)
     if able:
-        tensor = world._get_backend(device).allocate_tensor(1000, dtype=torch.float32, device=device)
+        tensor = ours.allocate_tensor(1000, dtype=torch.float32, device=device)
         tensor.fill_(float(rank))
         dist.broadcast(tensor, 1)
         assert torch.equal(tensor, torch.ones_like(tensor))
@@ -270,9 +269,8 @@ def _abort(rank: int) -> list[str]:
     if rank == 1:
         return []
     tensor = torch.ones(1000, device="cuda")
-    world: Any = dist.group.WORLD
     dist.broadcast(tensor, 1, async_op=True)
-    world._get_backend(torch.device("cuda")).abort()
+    backend_of(device="cuda").abort()
     torch.cuda.synchronize()  # NCCL's kernel has ended
     texts = []
     for call in (lambda: dist.all_reduce(tensor), lambda: dist.broadcast(tensor, 1)):

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import carried, machines, start
-from ranks import Ranks
+from ranks import Ranks, backend_of
 
 from fairring import members
 
@@ -211,8 +211,7 @@ def crew() -> Iterator[Crew]:
 
 
 def _abort(_rank: int) -> None:
-    world: Any = dist.group.WORLD
-    world._get_backend(torch.device("cuda")).abort()
+    backend_of(device="cuda").abort()
     torch.cuda.synchronize()  # nothing on the device waits for anybody
 
 

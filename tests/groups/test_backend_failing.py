@@ -6,26 +6,20 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from lab_programs import TIMEOUT_SECONDS, program
-from ranks import Ranks, all_reduce_ones, init_group
+from ranks import Ranks, all_reduce_ones, backend_of, init_group
 from standard_error import standard_error
 
 from fairring import _core, lab
 
 
-def _backend() -> Any:
-    group: Any = dist.group.WORLD
-    return group._get_backend(torch.device("cpu"))
-
-
 def _abort(_rank: int) -> str:
     work = dist.all_reduce(torch.ones(3), async_op=True)
-    _backend().abort()
+    backend_of().abort()
     with pytest.raises(dist.DistBackendError) as caught:
         work.wait()
     with pytest.raises(RuntimeError):
@@ -46,7 +40,7 @@ def test_abort_ends_the_waits_and_the_calls_to_come(strangers: Ranks) -> None:
 def _abort_first_use(rank: int, size: int, port: int) -> float:
     init_group(rank, size, port, "fairring", 60)
     began = time.monotonic()
-    timer = threading.Timer(0.5, _backend().abort)  # rank 1 never comes
+    timer = threading.Timer(0.5, backend_of().abort)  # rank 1 never comes
     timer.start()
     with pytest.raises(dist.DistBackendError, match="rank 0 aborted"):
         dist.all_reduce(torch.ones(3))
@@ -61,7 +55,7 @@ def test_abort_frees_a_first_use_that_waits_for_ranks(strangers: Ranks) -> None:
 def _hear_of_it(rank: int, size: int, port: int) -> str:
     init_group(rank, size, port, "fairring", 60)
     if rank == 0:
-        _backend().abort()
+        backend_of().abort()
     with pytest.raises(dist.DistBackendError) as caught:
         dist.barrier()
     return str(caught.value)
@@ -73,7 +67,7 @@ def test_a_rank_that_waits_for_others_reads_of_an_abort_in_the_store(strangers: 
 
 
 def _after_destroy(_rank: int) -> None:
-    backend = _backend()
+    backend = backend_of()
     dist.destroy_process_group()
     with pytest.raises(dist.DistBackendError, match="has ended"):
         backend.allreduce([torch.ones(1)], dist.AllreduceOptions())

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from every_call import CALLS, EveryCall
-from ranks import Ranks
+from ranks import Ranks, backend_of
 from torch.profiler import ProfilerActivity, profile
 
 from fairring import flight_recorder
@@ -193,8 +193,7 @@ _seen: list[str] = []
 
 
 def _register_abort_hooks(_rank: int) -> None:
-    group: Any = dist.group.WORLD
-    backend = group._get_backend(torch.device("cpu"))
+    backend = backend_of()
     assert backend.supports_abort_hooks
     backend.register_abort_hook(0, lambda: int("an exception"))
     backend.register_abort_hook(1, lambda: _seen.append("kept"))
@@ -203,8 +202,7 @@ def _register_abort_hooks(_rank: int) -> None:
 
 
 def _abort(_rank: int) -> list[str]:
-    group: Any = dist.group.WORLD
-    group._get_backend(torch.device("cpu")).abort()
+    backend_of().abort()
     with pytest.raises(dist.DistBackendError):
         dist.all_reduce(torch.ones(3))
     dist.destroy_process_group()  # whose completion thread has then told all

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from certificates import Authority
 from forked_programs import forked_program
 from lab_programs import needs_namespaces
-from ranks import Ranks, on_ranks
+from ranks import Ranks, backend_of, on_ranks
 
 from fairring import lab
 
@@ -114,7 +114,7 @@ def test_works_have_futures(rank: int) -> None:
 
 @on_ranks("pair")
 def test_calls_that_are_wrong_in_themselves_leave_the_group_alone(rank: int) -> None:
-    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    backend = backend_of()
     with pytest.raises(ValueError, match=f"between rank {rank} and rank {rank}"):
         backend.send([torch.ones(1)], rank, 0)
     with pytest.raises(ValueError, match=f"between rank {rank} and rank 9"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks, on_ranks
+from ranks import Ranks, backend_of, on_ranks
 
 
 def _group() -> Any:
@@ -75,7 +75,7 @@ def test_a_wrong_call_is_an_error_that_leaves_the_group_alone() -> None:
     with pytest.raises(ValueError, match="all_to_all: expected are 3 outputs, given are 2"):
         dist.all_to_all([torch.ones(3)] * 2, [torch.ones(3)] * 3)
     with pytest.raises(ValueError, match=r"broadcast: expected are dense tensors of .*; one is Sparse"):
-        _group()._get_backend(torch.device("cpu")).broadcast([torch.eye(3).to_sparse()])
+        backend_of().broadcast([torch.eye(3).to_sparse()])
     with pytest.raises(RuntimeError, match="Split sizes"):
         dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1, 1], [1, 1, 2])
     with pytest.raises(RuntimeError, match="single memory location"):

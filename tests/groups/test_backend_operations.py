@@ -5,12 +5,10 @@ random_programs plays every form with every operation and dtype that it has.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks, on_ranks
+from ranks import Ranks, backend_of, on_ranks
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 BITS = ["BAND", "BOR", "BXOR"]
@@ -72,7 +70,7 @@ def test_conjugated_and_negated_views_are_reduced_by_value(rank: int) -> None:
 
     Past the dispatcher, which hands copies of such tensors on and so loses the result, on stock backends too.
     """
-    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    backend = backend_of()
     options = dist.AllreduceOptions()
     values = torch.tensor([1 + 2j, 3 - 4j])
     tensor = values.conj() if rank == 0 else values.clone()

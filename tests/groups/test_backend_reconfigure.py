@@ -19,7 +19,7 @@ import torch.distributed as dist
 from failures import holdings
 from failures.holdings import Holdings
 from lab_programs import needs_namespaces
-from ranks import TIMEOUT_SECONDS, Ranks, all_reduce_ones, on_ranks
+from ranks import TIMEOUT_SECONDS, Ranks, all_reduce_ones, backend_of, on_ranks
 
 from fairring import _core, lab
 from fairring.backend import create
@@ -49,11 +49,6 @@ def _begin(rank: int, size: int, port: int, timeout_seconds: float = 60) -> str:
 def _handle(_rank: int) -> str:
     handle: str = c10d._get_reconfigure_handle()
     return handle
-
-
-def _backend() -> Any:
-    group: Any = dist.group.WORLD
-    return group._get_backend(CPU)
 
 
 def _join(_rank: int, uuid: int, handles: Sequence[str] | set[str], seconds: float = 60) -> Members:
@@ -177,11 +172,11 @@ TOLD = threading.Event()
 
 def _register_a_hook(_rank: int) -> None:
     TOLD.clear()
-    _backend().register_abort_hook(7, TOLD.set)
+    backend_of().register_abort_hook(7, TOLD.set)
 
 
 def _abort(rank: int) -> None:
-    backend = _backend()
+    backend = backend_of()
     under_way = dist.all_reduce(torch.ones(1), async_op=True) if rank > 0 else None
     backend.abort()
     if under_way is not None:
@@ -203,7 +198,7 @@ def test_an_abort_is_over_with_the_next_reconfiguration(trio: Trio) -> None:
 def _expect_missing(rank: int, uuid: int, handles: list[str], text: str, seconds: float = 1) -> None:
     with pytest.raises(dist.DistBackendError, match=text):
         _join(rank, uuid, handles, seconds)
-    assert _backend().get_error() != ErrorType.SUCCESS
+    assert backend_of().get_error() != ErrorType.SUCCESS
 
 
 def test_who_does_not_come_is_named_and_the_others_go_on(trio: Trio) -> None:
@@ -234,7 +229,7 @@ def _begin_a_call(_rank: int) -> Mark:
     before = mark()
     tensor = torch.full((5,), 7.0)
     UNDER_WAY[:] = [tensor, dist.all_reduce(tensor, async_op=True)]
-    _core.traffic(_backend())  # waits until the loop has the call
+    _core.traffic(backend_of())  # waits until the loop has the call
     return before
 
 

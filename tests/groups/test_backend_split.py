@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks, on_ranks
+from ranks import Ranks, backend_of, on_ranks
 from versions import can_split
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def _use(group: Any) -> list[int]:
 
 def _split(rank: int) -> list[int]:
     pairs: Any = dist.split_group(split_ranks=[[0, 1], [3, 2]], timeout=timedelta(seconds=77), group_desc="pairs")
-    backend = pairs._get_backend(CPU)
+    backend = backend_of(pairs)
     assert backend.name() == "fairring"
     assert backend.options._timeout == timedelta(seconds=77)
     assert backend.options.group_name == pairs.group_name
@@ -88,14 +88,13 @@ def test_equal_splits_are_different_groups(rank: int) -> None:
 @on_ranks("four")
 def test_a_backend_can_be_split(rank: int) -> None:
     """Backend.split itself, past torch's split_group."""
-    world: Any = dist.group.WORLD
-    backend = world._get_backend(CPU)
+    backend = backend_of()
     assert backend.supports_splitting
     options = backend.options
     options.group_name = "halves"
     options._timeout = timedelta(seconds=55)
     ranks = [0, 1] if rank < 2 else [2, 3]
-    store = dist.PrefixStore(f"halves{ranks[0]}", world.get_group_store())
+    store = dist.PrefixStore(f"halves{ranks[0]}", dist.distributed_c10d._get_default_group().get_group_store())
     half = backend.split(store, ranks, options)
     assert half.size() == 2
     assert half.rank() == rank % 2
@@ -114,7 +113,7 @@ def _split_in_halves(_rank: int) -> None:
 
 def _abort_half(rank: int) -> str:
     if rank % 2 == 1:
-        kept["half"]._get_backend(CPU).abort()
+        backend_of(kept["half"]).abort()
     with pytest.raises(dist.DistBackendError) as caught:
         dist.all_reduce(torch.ones(1), group=kept["half"])
     return str(caught.value)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, backend_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -50,7 +50,7 @@ def _by_functional() -> None:
 
 
 def _by_torchfts_way() -> None:
-    text = _core.first_error(dist.group.WORLD._get_backend(torch.device("cpu")))  # type: ignore[union-attr]
+    text = _core.first_error(backend_of())
     raise dist.DistBackendError(text)
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from forked_programs import forked_program
 from lab_programs import run
-from ranks import Ranks, on_ranks
+from ranks import Ranks, backend_of, on_ranks
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -245,7 +245,7 @@ def _expect_a_failed_inner_group(rank: int) -> None:
     """That of site0; both of its ranks know, and the other site only hears of it."""
     inner: Any = dist.new_group([0, 1] if rank < 2 else [2], use_local_synchronization=True)
     if rank < 2:
-        inner._get_backend(torch.device("cpu")).abort()
+        backend_of(inner).abort()
     elsewhere = r"rank 2: the inner group of the ranks \[0, 1\] has failed, at the site 'site0', so no round begins"
     with pytest.raises(dist.DistBackendError, match="abort" if rank < 2 else elsewhere):
         DiLoCo(nn.Linear(2, 2), OUTER, 4, inner_group=inner)

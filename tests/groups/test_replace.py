@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, backend_of
 from torch.distributed import distributed_c10d as c10d
 
 from fairring import replace
@@ -93,9 +93,7 @@ def _install(_rank: int) -> None:
 def _sum(rank: int) -> tuple[str, list[float]]:
     tensor = torch.full((5,), float(rank))
     dist.all_reduce(tensor)
-    world = dist.group.WORLD
-    assert world is not None
-    return world._get_backend(CPU).name(), tensor.tolist()
+    return backend_of().name(), tensor.tolist()
 
 
 def test_ranks_sum_by_fairring(three: Ranks) -> None:
@@ -123,9 +121,7 @@ def test_ddps_log_reads_no_memory_of_a_gloo_that_is_not_there(three: Ranks) -> N
 
 
 def _devices_from_the_backend(_rank: int) -> int:
-    world = dist.group.WORLD
-    assert world is not None
-    backend: Any = world._get_backend(CPU)
+    backend = backend_of()
     gloo: Any = dist.ProcessGroupGloo  # torch's stub lacks its options
     options = gloo._Options()
     options._devices = [backend.create_device(interface="lo"), backend.create_default_device(lazy_init=True)]

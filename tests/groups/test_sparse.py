@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from forked_programs import forked_program
 from lab_programs import REPOSITORY, run
-from ranks import Ranks
+from ranks import Ranks, backend_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,8 +40,7 @@ def _make(rank: int) -> None:
 
 def _fail(rank: int) -> None:
     if rank == 1:
-        group: Any = dist.group.WORLD
-        group._get_backend(torch.device("cpu")).abort()
+        backend_of().abort()
         return
     with pytest.raises(RuntimeError, match="rank 1"):
         _step(rank)
