@@ -11,6 +11,7 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
+from crews import Crew
 from gpu_machines import carried, machines, start
 from ranks import Ranks, backend_of
 
@@ -163,49 +164,11 @@ def test_a_rank_that_dies_before_its_first_call_on_devices_keeps_nobody_in_nccl(
     ranks.kill()
 
 
-def _begin(_rank: int, seconds: float) -> None:
-    timeout = timedelta(seconds=seconds)
-    store = dist.HashStore()
-    dist.init_process_group("fairring", store=store, rank=0, world_size=1, timeout=timeout, enable_reconfigure=True)
-
-
-def _handle(_rank: int) -> str:
-    handle: str = c10d._get_reconfigure_handle()
-    return handle
-
-
-def _join(_rank: int, uuid: int, handles: list[str]) -> tuple[int, int]:
-    c10d._reconfigure(uuid, handles).wait()
-    return dist.get_rank(), dist.get_world_size()
-
-
-class Crew:
-    """Ranks that are given members by the test: no store has a part in it."""
-
-    def __init__(self) -> None:
-        self.ranks = machines(LAYOUT)
-        self.ranks.run(_begin, 60.0)
-        self._uuid = 0
-
-    def join(self, crew: list[int]) -> None:
-        """As `meet`. Then all of them use the group."""
-        self.meet(crew)
-        self.ranks.run(_use, on=sorted(crew))
-
-    def meet(self, crew: list[int]) -> None:
-        """The list's order is that of the ranks."""
-        self._uuid += 1
-        on = sorted(crew)
-        of = dict(zip(on, self.ranks.run(_handle, on=on), strict=True))
-        found = self.ranks.run(_join, self._uuid, [of[member] for member in crew], on=on)
-        assert found == [(crew.index(member), len(crew)) for member in on]
-
-
 @pytest.fixture
 def crew() -> Iterator[Crew]:
     if not hasattr(c10d, "_reconfigure"):
         pytest.skip("of a later PyTorch: before 2.15 there is no reconfigure")
-    crew = Crew()
+    crew = Crew(machines(LAYOUT), _use)
     yield crew
     crew.ranks.kill()
 
@@ -283,7 +246,7 @@ def test_nothing_of_former_members_is_left_on_the_device(crew: Crew) -> None:
     free: list[list[int]] = []
     for rounds in (1, 4):
         if free:
-            crew.ranks.run(_begin, 60.0, on=[0, 1, 2])
+            crew.begin(on=[0, 1, 2])
         for _ in range(rounds):
             crew.join([0, 1, 2])
         free.append(crew.ranks.run(_free_memory, on=[0, 1, 2]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from crews import Crew
+from ranks import Ranks, all_reduce_ones
 from versions import needs_reconfigure
 
 c10d: Any = dist.distributed_c10d
@@ -23,19 +23,6 @@ HOW = ["shrunk", pytest.param("reconfigured", marks=needs_reconfigure)]
 
 def _ranks(machines: list[str]) -> Ranks:
     return Ranks(len(machines), of_rank=[{"FAIRRING_MACHINE": name} for name in machines])
-
-
-def _begin(rank: int, size: int, port: int) -> str:
-    """The handle of a rank that is in no group yet."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    dist.init_process_group("fairring", store=store, rank=rank, world_size=size, enable_reconfigure=True)
-    handle: str = c10d._get_reconfigure_handle()
-    return handle
-
-
-def _meet(_rank: int, uuid: int, handles: list[str]) -> None:
-    c10d._reconfigure(uuid, handles, timeout=timedelta(seconds=60)).wait()
-    dist.all_reduce(torch.ones(1))
 
 
 def _shrink(_rank: int) -> None:
@@ -52,10 +39,10 @@ def changed(request: pytest.FixtureRequest) -> Iterator[Ranks]:
         ranks.kill_one(VICTIM)
         ranks.run(_shrink, on=SURVIVORS)
     else:
-        handles = ranks.run(_begin, ranks.size, ranks.store.port)
-        ranks.run(_meet, 1, handles)
+        crew = Crew(ranks, all_reduce_ones, 1)
+        crew.join([0, 1, 2, 3])
         ranks.kill_one(VICTIM)
-        ranks.run(_meet, 2, [handles[rank] for rank in SURVIVORS], on=SURVIVORS)
+        crew.join(SURVIVORS)
     yield ranks
     ranks.kill()
 

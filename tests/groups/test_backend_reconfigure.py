@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from crews import Crew, Members, begin, handle_of, join
 from failures import holdings
 from failures.holdings import Holdings
 from lab_programs import needs_namespaces
@@ -32,28 +33,6 @@ if not hasattr(dist.distributed_c10d, "_reconfigure"):
 from torch._C._distributed_c10d import ErrorType, ReconfigureOptions
 
 c10d: Any = dist.distributed_c10d
-CPU = torch.device("cpu")
-Members = tuple[int, int]  # rank, size
-
-
-def _begin(rank: int, size: int, port: int, timeout_seconds: float = 60) -> str:
-    """A group without members; this rank's handle."""
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    timeout = timedelta(seconds=timeout_seconds)
-    dist.init_process_group(
-        "fairring", store=store, rank=rank, world_size=size, timeout=timeout, enable_reconfigure=True
-    )
-    return _handle(rank)
-
-
-def _handle(_rank: int) -> str:
-    handle: str = c10d._get_reconfigure_handle()
-    return handle
-
-
-def _join(_rank: int, uuid: int, handles: Sequence[str] | set[str], seconds: float = 60) -> Members:
-    c10d._reconfigure(uuid, handles, timeout=timedelta(seconds=seconds)).wait()
-    return dist.get_rank(), dist.get_world_size()
 
 
 def _use(_rank: int) -> list[int]:
@@ -73,29 +52,17 @@ def _use(_rank: int) -> list[int]:
     return [int(total[0].item()), int(before.item())]
 
 
-class Trio:
-    """Three ranks whose members the test gives: nothing goes by way of the store."""
+class Trio(Crew):
+    """Three ranks; nothing goes by way of the store."""
 
-    def __init__(self, timeout_seconds: float = 60) -> None:
-        self.ranks = Ranks(3)
-        self._uuid = 0
-        self.ranks.run(_begin, 3, self.ranks.store.port, timeout_seconds)
+    def __init__(self) -> None:
+        super().__init__(Ranks(3), _use)
 
-    def uuid(self) -> int:
-        self._uuid += 1
-        return self._uuid
-
-    def handles(self, members: list[int]) -> list[str]:
-        handles: list[str] = self.ranks.run(_handle, on=sorted(members))
-        return [handles[sorted(members).index(member)] for member in members]
-
-    def join(self, members: list[int]) -> None:
-        """The list is in the order of the ranks."""
-        found = self.ranks.run(_join, self.uuid(), self.handles(members), on=sorted(members))
-        assert found == [(members.index(member), len(members)) for member in sorted(members)]
-        used = self.ranks.run(_use, on=sorted(members))
+    def join(self, members: list[int]) -> list[Any]:
+        used = super().join(members)
         total = sum(range(1, len(members) + 1))
         assert used == [[total, (members.index(member) - 1) % len(members)] for member in sorted(members)]
+        return used
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +94,7 @@ def test_calls_before_the_first_reconfiguration_are_refused(fresh: Trio) -> None
 
 
 def _join_as_a_set(rank: int, uuid: int, handles: list[str]) -> Members:
-    return _join(rank, uuid, set(handles))
+    return join(rank, uuid, set(handles))
 
 
 def test_a_set_of_handles_keeps_the_ranks_order_and_puts_newcomers_last(fresh: Trio) -> None:
@@ -139,7 +106,7 @@ def test_a_set_of_handles_keeps_the_ranks_order_and_puts_newcomers_last(fresh: T
 
 def test_two_halves_may_be_groups_at_once_and_join_again(trio: Trio) -> None:
     for uuid, members in ((101, [0]), (102, [1, 2])):
-        trio.ranks.run(_join, uuid, trio.handles(members), on=members)
+        trio.ranks.run(join, uuid, trio.handles(members), on=members)
     started = trio.ranks.start(_use, on=[1, 2])
     assert trio.ranks.run(_use, on=[0]) == [[1, 0]]
     assert trio.ranks.finish(started) == [[3, 1], [3, 0]]
@@ -156,7 +123,7 @@ def _refused(rank: int, handles: list[str]) -> None:
     ):
         with pytest.raises(dist.DistBackendError, match=text):
             c10d._reconfigure(500, members)
-    _join(rank, 501 + rank, [own])
+    join(rank, 501 + rank, [own])
     with pytest.raises(dist.DistBackendError, match=f"uuid {501 + rank} was already used"):
         c10d._reconfigure(501 + rank, [own])
     assert _use(rank) == [1, 0]  # what was refused has changed nothing
@@ -197,7 +164,7 @@ def test_an_abort_is_over_with_the_next_reconfiguration(trio: Trio) -> None:
 
 def _expect_missing(rank: int, uuid: int, handles: list[str], text: str, seconds: float = 1) -> None:
     with pytest.raises(dist.DistBackendError, match=text):
-        _join(rank, uuid, handles, seconds)
+        join(rank, uuid, handles, seconds)
     assert backend_of().get_error() != ErrorType.SUCCESS
 
 
@@ -260,7 +227,7 @@ def test_a_call_that_a_death_cut_off_counts_nowhere_and_says_so(fresh: Trio) -> 
 
 def _reconfigure_over_a_call(rank: int, uuid: int, handles: list[str]) -> Members:
     under_way = dist.all_reduce(torch.ones(1), async_op=True) if rank == 1 else None
-    members = _join(rank, uuid, handles)
+    members = join(rank, uuid, handles)
     if under_way is not None:
         # Or its peer leaves before it does.
         with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished|rank \d \(.*\) has left"):
@@ -323,7 +290,7 @@ def test_handles_let_nobody_in_who_lacks_the_secret_of_the_job(tmp_path: Any) ->
         files.append({"FAIRRING_SECRET_FILE": str(tmp_path / name)})
         (tmp_path / name).write_text(name * 8)
     ranks = Ranks(2, of_rank=files)
-    handles = ranks.run(_begin, 2, ranks.store.port)
+    handles = ranks.run(begin, 2, ranks.store.port)
     ranks.run(_expect_missing, 1, handles, "did not finish within its timeout of 1 s")
     ranks.kill()
 
@@ -340,7 +307,7 @@ def _churn(rank: int, handles: list[str], rounds: range) -> Holdings:
     looks = []
     for uuid in rounds:
         if uuid % 2 == 0 or rank < 2:
-            _join(rank, uuid, handles[: 3 - uuid % 2])
+            join(rank, uuid, handles[: 3 - uuid % 2])
             all_reduce_ones(rank, 1 << 10)
             if uuid >= rounds.stop - LOOKS:
                 gc.collect()
@@ -359,10 +326,10 @@ def test_what_a_rank_holds_does_not_grow_with_reconfigurations() -> None:
     """Not in the living group, and not after its end, beside a group that was reconfigured a tenth as often."""
     ranks = Ranks(3)
     early = range(ROUNDS // 10)
-    handles = ranks.run(_begin, 3, ranks.store.port)
+    handles = ranks.run(begin, 3, ranks.store.port)
     ranks.run(_churn, handles, early)
     ended = ranks.run(_end)
-    handles = ranks.run(_begin, 3, ranks.store.port)
+    handles = ranks.run(begin, 3, ranks.store.port)
     living = ranks.run(_churn, handles, early)
     living_on = ranks.run(_churn, handles, range(early.stop, ROUNDS))
     ended_later = ranks.run(_end)
@@ -379,7 +346,7 @@ def _enter_machine(rank: int, pids: list[int]) -> None:
 
 def _begin_alone(_rank: int) -> str:
     dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=1, enable_reconfigure=True)
-    return _handle(0)
+    return handle_of(0)
 
 
 def _failed_connections(pid: int) -> int:
@@ -399,7 +366,7 @@ def test_members_meet_though_the_network_has_given_one_up_a_moment_before_its_li
         handles = ranks.run(_begin_alone)
         cluster.set_link(0, False)
         before = _failed_connections(cluster.pid(1))
-        meeting = ranks.start(_join, 1, handles)
+        meeting = ranks.start(join, 1, handles)
         until = time.monotonic() + TIMEOUT_SECONDS
         while _failed_connections(cluster.pid(1)) == before:
             assert time.monotonic() < until, "the kernel has not given the other machine up"
