@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from every_call import CALLS, EveryCall, is_right
 
 from failures import holdings
 
@@ -57,44 +58,12 @@ class Rank:
             raise AssertionError(f"rank {self.number}: a sum of {tensor[0]} instead of {expected}")
 
     def make_every_call(self, elements: int) -> None:
-        """Each collective and a message to the next rank; raises where a result is wrong."""
-        me, size, next_rank = self.number, self.size, (self.number + 1) % self.size
-        mine = torch.full((elements,), float(me))
-        whole, part = torch.empty(size * elements), torch.empty(elements)
-        of_all = torch.arange(float(size)).repeat_interleave(elements)
-        total = size * (size - 1) / 2
-
-        def expect(call: str, result: torch.Tensor, expected: torch.Tensor | float) -> None:
-            if not bool((result == expected).all()):
-                raise AssertionError(f"rank {me}: {call} brought {result} instead of {expected}")
-
-        self.sum_right(elements)
-        dist.all_gather_into_tensor(whole, mine)
-        expect("all_gather", whole, of_all)
-        dist.reduce_scatter_tensor(part, of_all)
-        expect("reduce_scatter", part, float(me * size))
-        dist.all_to_all_single(whole, mine.repeat(size))
-        expect("all_to_all", whole, of_all)
-        for root in range(size):
-            part.fill_(float(me))
-            dist.broadcast(part, root)
-            expect("broadcast", part, float(root))
-            part.fill_(float(me))
-            dist.reduce(part, root)
-            if me == root:
-                expect("reduce", part, total)
-            blocks = list(whole.fill_(-1.0).chunk(size)) if me == root else None
-            dist.gather(mine, blocks, root)
-            if me == root:
-                expect("gather", whole, of_all)
-            dist.scatter(part, list(of_all.chunk(size)) if me == root else None, root)
-            expect("scatter", part, float(me))
-        sent = dist.isend(mine, next_rank)
-        assert sent is not None
-        dist.recv(part, (me - 1) % size)
-        sent.wait()
-        expect("recv", part, float((me - 1) % size))
-        dist.barrier()
+        """Raises where a result is wrong."""
+        me, size = self.number, self.size
+        calls = EveryCall(shape=(1, elements))
+        for name in CALLS:
+            if not is_right(calls, name):
+                raise AssertionError(f"rank {me}: {name} brought another result")
         names: list[object] = [None] * size
         dist.all_gather_object(names, f"rank {me}")
         if names != [f"rank {other}" for other in range(size)]:
