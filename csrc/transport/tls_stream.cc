@@ -58,6 +58,15 @@ Error firstError() {
   return makeError(ErrorKind::Connection, "TLS: ", reason);
 }
 
+// Why the handshake has failed: this side's verdict on the certificate, if it is bad, or OpenSSL's first error.
+Error handshakeError(const SSL* ssl) {
+  const long verdict = SSL_get_verify_result(ssl);
+  if (verdict == X509_V_OK) return firstError();
+  return makeError(ErrorKind::Configuration,
+                   "TLS: the other side's certificate is not accepted here: ", X509_verify_cert_error_string(verdict),
+                   "; FAIRRING_TLS_CERTIFICATE there and FAIRRING_TLS_CA here don't go together");
+}
+
 bool isEnd(int what) {
 #ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
   if (what == SSL_ERROR_SSL) return ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
@@ -88,8 +97,10 @@ Error TlsStream::handshake() {
   ERR_clear_error();
   const int done = SSL_do_handshake(ssl_.get());
   const int what = SSL_get_error(ssl_.get(), done);
-  const Error error = what == SSL_ERROR_SSL ? firstError() : Error();
+  Error error = what == SSL_ERROR_SSL ? handshakeError(ssl_.get()) : Error();
   flush();  // an alert, too
+  // An alert may meet a connection that is closed already, and only this error tells the cause.
+  if (error) return error;
   if (errno_ != 0) return error_;
   if (done == 1) {
     open_ = true;
@@ -97,12 +108,7 @@ Error TlsStream::handshake() {
     return {};
   }
   if (what == SSL_ERROR_WANT_READ) return {};
-  if (const long verdict = SSL_get_verify_result(ssl_.get()); verdict != X509_V_OK) {
-    return makeError(ErrorKind::Configuration,
-                     "TLS: the other side's certificate is not accepted here: ", X509_verify_cert_error_string(verdict),
-                     "; FAIRRING_TLS_CERTIFICATE there and FAIRRING_TLS_CA ", "here don't go together");
-  }
-  return error ? error : makeError(ErrorKind::Connection, "the connection was closed during TLS's handshake");
+  return makeError(ErrorKind::Connection, "the connection was closed during TLS's handshake");
 }
 
 std::array<std::byte, 32> TlsStream::exporter() const {

@@ -203,6 +203,18 @@ TEST_F(TlsTest, ACertificateOfAnotherAuthorityIsRefusedAndBothSidesAreTold) {
   EXPECT_FALSE(ends.streams[1]->isOpen());
 }
 
+// The alert then meets a closed connection, and that must not hide the cause.
+TEST_F(TlsTest, ARefusedCertificateIsReportedThoughTheOtherSideHasGone) {
+  Authority foreign;
+  const Tls stranger(foreign.issue("stranger"));
+  Ends ends(other_, stranger);
+  for (const auto& stream : ends.streams) EXPECT_FALSE(stream->handshake());
+  ends.sockets[1].reset();
+  const Error error = ends.streams[0]->handshake();
+  EXPECT_EQ(error.kind(), ErrorKind::Configuration) << error.text();
+  EXPECT_NE(error.text().find("certificate is not accepted here"), std::string::npos) << error.text();
+}
+
 TEST_F(TlsTest, TheSideThatConnectsIsAskedForItsCertificateToo) {
   Authority foreign;
   TlsFiles files = foreign.issue("stranger");
