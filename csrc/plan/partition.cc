@@ -101,4 +101,18 @@ std::vector<Rail> Partitions::fractionsOf(int level, int group) const {
   return rails;
 }
 
+std::set<int> peersOf(const Topology& topology, int rank) {
+  std::set<int> peers;
+  const Partitions rails(topology);
+  for (const int level : topology.levels()) {
+    if (level == 0) continue;
+    for (const Rail& rail : rails.of(level, groupOf(topology, level, rank))) {
+      const bool isOwner = std::ranges::find(rail.owners, rank) != rail.owners.end();
+      if (isOwner) peers.insert(rail.owners.begin(), rail.owners.end());
+    }
+  }
+  peers.erase(rank);
+  return peers;
+}
+
 }  // namespace fairring

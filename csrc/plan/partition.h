@@ -8,12 +8,13 @@
 //
 // All of this is cut as fractions of the slice, in units that products of small numbers divide, and only then brought
 // down to grains. So cuts that are equal as fractions are equal in a slice of any size, and ranks that share a rail of
-// some slice share one of the fractions too: peers.h needs no size.
+// some slice share one of the fractions too: peersOf() needs no size.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "plan/layout.h"
@@ -59,5 +60,9 @@ class Partitions {
 
 // The layout of a slice that is cut so, as one rank sees it.
 Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t bytes);
+
+// The ranks that a rank exchanges with above its machine, over slices of every size: all owners that its rails ever
+// have.
+std::set<int> peersOf(const Topology& topology, int rank);
 
 }  // namespace fairring

@@ -12,7 +12,6 @@
 #include "plan/coarse_cuts.h"
 #include "plan/grain.h"
 #include "plan/partition.h"
-#include "plan/peers.h"
 #include "plan/work.h"
 
 namespace fairring {

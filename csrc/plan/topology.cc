@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <unordered_map>
-#include <utility>
 
 #include "base/error.h"
-#include "plan/peers.h"
 
 namespace fairring {
 
@@ -22,61 +19,23 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
   return counts + ")";
 }
 
-constexpr std::size_t kFewPeers = 62;  // as 64 machines without groups have, within 1
-constexpr std::size_t kMostTried = 8;  // groupings, some milliseconds each
-
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
-
-struct Grouping {
-  int groups;
-  int messages;  // of the busiest rank, about: to the others of its group, and to one of each other group
-  bool isEqual;  // then exactly, and each goes to another rank
-};
-
-// Groups of unequal sizes cut their rails differently, so that one between them has about twice as many messages.
-Grouping groupingOf(int machines, int groups) {
-  const int times = machines % groups == 0 ? 1 : 2;
-  return {groups, (machines + groups - 1) / groups - 1 + times * (groups - 1), times == 1};
-}
-
-// The groupings with the fewest messages, and fewer than without any, the best first: of those the fewest groups.
-std::vector<Grouping> groupingsOf(int machines) {
-  std::vector<Grouping> groupings;
-  for (int groups = 2; groups <= machines / 2; ++groups) {
-    const Grouping one = groupingOf(machines, groups);
-    if (one.messages < machines - 1) groupings.push_back(one);
-  }
-  std::ranges::sort(groupings, {}, [](const Grouping& one) { return std::pair(one.messages, one.groups); });
-  groupings.resize(std::min(groupings.size(), kMostTried));
-  return groupings;
-}
 
 }  // namespace
 
-// The number that leaves the busiest rank the fewest messages. Where all plans have groups, those count that leave it
-// few enough peers, or of the first ones the fewest.
+// The smallest number that leaves the busiest rank the fewest messages, and fewer than without groups: one to each
+// other rank of its group and one to each other group. Groups of unequal sizes cut their rails differently, so between
+// them there are about twice as many.
 int Topology::groupsOf(int machines, const GroupingFrom& from) {
   if (machines < from.groups) return 0;
-  const std::vector<Grouping> groupings = groupingsOf(machines);
-  if (groupings.empty()) return 0;
-  if (machines < from.only) return groupings.front().groups;
-  std::vector<Place> places;
-  places.reserve(static_cast<std::size_t>(machines));
-  for (int machine = 0; machine < machines; ++machine) places.push_back({std::to_string(machine), ""});
-  const Topology ofOneRank(places, {.groups = GroupingFrom::kNever});
-  const auto peersOf = [&](const Grouping& grouping) {
-    return grouping.isEqual ? static_cast<std::size_t>(grouping.messages)
-                            : mostPeers(ofOneRank.inGroups(grouping.groups));
-  };
   int best = 0;
-  std::size_t fewest = std::numeric_limits<std::size_t>::max();
-  for (const Grouping& grouping : groupings) {
-    const std::size_t peers = peersOf(grouping);
-    if (peers < fewest) {
-      best = grouping.groups;
-      fewest = peers;
-    }
-    if (peers <= kFewPeers) break;
+  int fewest = machines - 1;
+  for (int groups = 2; groups <= machines / 2; ++groups) {
+    const int times = machines % groups == 0 ? 1 : 2;
+    const int messages = (machines + groups - 1) / groups - 1 + times * (groups - 1);
+    if (messages >= fewest) continue;
+    best = groups;
+    fewest = messages;
   }
   return best;
 }
@@ -113,13 +72,13 @@ Topology::Topology(const std::vector<Place>& places, const GroupingFrom& from) {
   onlyInGroups_ = groups_ > 0 && this->machines() >= from.only;
 }
 
-Topology Topology::inGroups(int groups) const {
+Topology Topology::inGroups() const {
   Topology grouped = *this;
   grouped.groups_ = 0;
   grouped.onlyInGroups_ = false;
-  grouped.machinesOf_.assign(static_cast<std::size_t>(groups), {});
-  for (int group = 0; group < groups; ++group) {
-    const auto [first, last] = boundsOf(group, groups, machines());
+  grouped.machinesOf_.assign(static_cast<std::size_t>(groups_), {});
+  for (int group = 0; group < groups_; ++group) {
+    const auto [first, last] = boundsOf(group, groups_, machines());
     for (int machine = first; machine < last; ++machine) {
       grouped.machinesOf_[group].push_back(machine);
       grouped.siteOf_[machine] = group;

@@ -49,7 +49,7 @@ class Topology {
   // How many groups of machines there are, side by side and nearly equal (boundsOf()). 0: the machines are not grouped.
   int groups() const { return groups_; }
   // The same ranks and machines, with groups in place of the one site.
-  Topology inGroups() const { return inGroups(groups_); }
+  Topology inGroups() const;
   bool onlyInGroups() const { return onlyInGroups_; }  // as are the plans of all calls
 
   // Levels at which some group has more than one member. Level 0 is always in (it moves bytes between the tensor and
@@ -59,7 +59,6 @@ class Topology {
 
  private:
   static int groupsOf(int machines, const GroupingFrom& from);
-  Topology inGroups(int groups) const;
 
   std::vector<int> machineOf_;
   std::vector<int> localIndexOf_;
