@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "exchange/compressed_body.h"
-#include "plan/coarse_cuts.h"
+#include "plan/layout.h"
 
 namespace fairring {
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "kernels/bf16.h"
 #include "kernels/quantized.h"
-#include "plan/coarse_cuts.h"
+#include "plan/grain.h"
 
 namespace fairring {
 

@@ -7,6 +7,9 @@
 namespace fairring {
 
 inline constexpr std::uint64_t kGrainBytes = 64;
+// Where elements cross between sites in blocks, up to so many grains stay together. Every slice that is chosen where
+// there are several sites has room for such cuts.
+inline constexpr std::uint64_t kMostGrainsTogether = 8;
 
 constexpr std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t unit) { return ceilOf(value, unit) * unit; }

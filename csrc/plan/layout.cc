@@ -42,6 +42,21 @@ Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std
   return layout;
 }
 
+Layout inBytes(const Layout& units, std::uint64_t unitBytes, std::uint64_t bytes) {
+  Layout layout = units;
+  layout.bytes = bytes;
+  const auto scale = [&](Range& range) {
+    range = {std::min(range.begin * unitBytes, bytes), std::min(range.end * unitBytes, bytes)};
+  };
+  for (LevelLayout& level : layout.levels) {
+    for (Rail& rail : level.rails) {
+      scale(rail.range);
+      std::ranges::for_each(rail.shards, scale);
+    }
+  }
+  return layout;
+}
+
 Layout withRoot(Layout layout, const Topology& topology, int rank, int root) {
   for (LevelLayout& entry : layout.levels) {
     const int group = groupOf(topology, entry.level, rank);

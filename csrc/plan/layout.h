@@ -55,6 +55,10 @@ struct Layout {
 
 Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes);
 
+// A slice of so many bytes whose cuts fall on multiples of several grains, because its elements cross between sites in
+// blocks. It is laid out as one whose bytes are units of several bytes.
+Layout inBytes(const Layout& units, std::uint64_t unitBytes, std::uint64_t bytes);
+
 // The same slice of a call with that root.
 Layout withRoot(Layout layout, const Topology& topology, int rank, int root);
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "plan/coarse_cuts.h"
 #include "plan/grain.h"
 #include "plan/partition.h"
 #include "plan/work.h"
@@ -86,7 +85,7 @@ std::uint64_t worstStaging(const Plan& plan, const std::vector<Load>& loads, boo
   const bool crossesSites = !grouped && std::ranges::any_of(loads, [](const Load& load) {
     return load.levels[Topology::kSiteLevel].owners > 1;
   });
-  return (crossesSites ? worstStagingOfCoarseCuts : worstStagingBytes)(plan, loads, sliceBytes);
+  return worstStagingBytes(plan, loads, sliceBytes, crossesSites ? kMostGrainsTogether : 1);
 }
 
 }  // namespace

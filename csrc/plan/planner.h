@@ -194,6 +194,8 @@ std::uint64_t stagingBytes(const Plan& plan, const Layout& layout);
 std::uint64_t receiveOffset(const Plan& plan, const Layout& layout, std::size_t step);
 
 // Upper bound of stagingBytes over all ranks, for every slice of at most so many bytes: what all ranks must agree on.
-std::uint64_t worstStagingBytes(const Plan& plan, const std::vector<Load>& loads, std::uint64_t sliceBytes);
+// It also holds if up to so many grains stay together.
+std::uint64_t worstStagingBytes(const Plan& plan, const std::vector<Load>& loads, std::uint64_t sliceBytes,
+                                std::uint64_t grainsTogether = 1);
 
 }  // namespace fairring

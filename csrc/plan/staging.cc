@@ -39,14 +39,16 @@ std::uint64_t receiveOffset(const Plan& plan, const Layout& layout, std::size_t 
 
 std::uint64_t stagingBytes(const Plan& plan, const Layout& layout) { return receiveOffset(plan, layout, plan.size()); }
 
-std::uint64_t worstStagingBytes(const Plan& plan, const std::vector<Load>& loads, std::uint64_t sliceBytes) {
+std::uint64_t worstStagingBytes(const Plan& plan, const std::vector<Load>& loads, std::uint64_t sliceBytes,
+                                std::uint64_t grainsTogether) {
+  const std::uint64_t units = ceilOf(sliceBytes, grainsTogether);
   std::uint64_t worst = 0;
   for (const Load& load : loads) {
     std::uint64_t received = 0;
-    for (const Step& step : plan) received += receivedBytesBound(step, load, sliceBytes);
+    for (const Step& step : plan) received += receivedBytesBound(step, load, units);
     worst = std::max(worst, received);
   }
-  return roundUp(sliceBytes, kGrainBytes) + worst;
+  return grainsTogether * (roundUp(units, kGrainBytes) + worst);
 }
 
 }  // namespace fairring

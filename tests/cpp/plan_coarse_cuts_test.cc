@@ -1,9 +1,9 @@
 // Slices that are cut on multiples of several grains: their cuts, and the staging that they need.
-#include "plan/coarse_cuts.h"
-
 #include <gtest/gtest.h>
 
 #include "plan/grain.h"
+#include "plan/layout.h"
+#include "plan/planner.h"
 #include "plan_machines.h"
 
 namespace fairring {
@@ -44,7 +44,7 @@ TEST(CoarseCuts, NeedNoMoreStagingThanIsReserved) {
     for (const bool oneShot : {false, true}) {
       const Plan plan = hierarchicalPlan(topology.levels(), oneShot);
       for (const std::uint64_t bound : {64, 512, 10'000, 200'000}) {
-        const std::uint64_t worst = worstStagingOfCoarseCuts(plan, loadsOf(topology), bound);
+        const std::uint64_t worst = worstStagingBytes(plan, loadsOf(topology), bound, kTogether);
         EXPECT_GE(worst, worstStagingBytes(plan, loadsOf(topology), bound));
         for (const std::uint64_t bytes : {bound, bound / 2, kCut}) {
           for (int rank = 0; rank < topology.world(); ++rank) {
