@@ -8,10 +8,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/layout.h"
+#include "plan/plan.h"
 #include "plan/topology.h"
 
 namespace fairring {
+
+struct StepWork {  // of one rank, in one step of a slice or in several
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;        // sent, and as many received; at level 0 moved between the tensor and staging
+  std::uint64_t summedBytes = 0;  // of input
+
+  StepWork& operator+=(const StepWork& other);
+};
 
 struct LevelLoad {
   std::uint64_t rails = 1;
@@ -25,6 +33,7 @@ struct Load {
   // At most this many bytes of the slice are still this rank's when the step of that level begins. Never less for a
   // larger slice.
   std::uint64_t heldBytes(int level, std::uint64_t sliceBytes) const;
+  StepWork work(const Step& step, std::uint64_t sliceBytes) const;
 
   auto operator<=>(const Load&) const = default;
 };

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "plan/grain.h"
 #include "plan/partition.h"
-#include "plan/work.h"
 
 namespace fairring {
 
@@ -56,6 +55,12 @@ int hopsOf(const Step& relay, int owners) {
   return std::max(hops, 1);
 }
 
+double secondsOf(const StepWork& work, const CostRow& row) {
+  return row.latencySeconds + row.perMessageSeconds * static_cast<double>(work.messages) +
+         static_cast<double>(work.bytes) / row.bytesPerSecond +
+         static_cast<double>(work.summedBytes) / row.summedBytesPerSecond;
+}
+
 // The cost of the core that handles messages, copies and sums; bytes pass no faster than it can. Within a machine ranks
 // only wait for one another, and on one of a single rank, which has no messages, tensors need no copies.
 double coreSecondsOf(const StepWork& work, const CostRow& row, int network) {
@@ -72,7 +77,7 @@ StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t
   double longest = 0;
   for (const Load& load : loads) {
     if (step.level > 0 && load.levels[step.level].owners == 1) continue;
-    const StepWork here = workOf(step, load, sliceBytes);
+    const StepWork here = load.work(step, sliceBytes);
     const double seconds = secondsOf(here, row);
     if (seconds > longest) most = here;
     longest = std::max(longest, seconds);

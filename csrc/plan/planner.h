@@ -29,14 +29,6 @@ struct CostRow {                // of one level's transport; sources in docs/alg
   double summedBytesPerSecond;  // gamma: the kernel's speed, bytes of input
 };
 
-struct StepWork {  // of one rank, in one step of a slice or in several
-  std::uint64_t messages = 0;
-  std::uint64_t bytes = 0;        // sent, and as many received; at level 0 moved between the tensor and staging
-  std::uint64_t summedBytes = 0;  // of input
-
-  StepWork& operator+=(const StepWork& other);
-};
-
 struct PlannerSettings {
   std::uint64_t totalMemoryBytes;  // FAIRRING_TOTAL_MEMORY: staging of one rank and group
   std::uint64_t sliceBytes;        // FAIRRING_SLICE_SIZE: upper bound of a slice

@@ -8,7 +8,6 @@
 #include "plan/grain.h"
 #include "plan/partition.h"
 #include "plan/planner.h"
-#include "plan/work.h"
 
 namespace fairring {
 
@@ -30,7 +29,7 @@ double Planner::sparseSeconds(const Candidate& candidate, const Topmost& carried
     double steps = 0;
     for (const Step& step : candidate.plan) {
       if (step.level != top) continue;
-      work += workOf(step, load, static_cast<std::uint64_t>(step.verb == Verb::AllGather ? carried.all : carried.most));
+      work += load.work(step, static_cast<std::uint64_t>(step.verb == Verb::AllGather ? carried.all : carried.most));
       ++steps;
     }
     longest =
