@@ -91,7 +91,8 @@ NcclCommunicator::~NcclCommunicator() {
   const auto deadline = std::chrono::steady_clock::now() + kFarewell;
   ncclResult_t result = stateAfter(ncclCommFinalize(comm_));
   while (result == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
-    aborting_.wait_for(lock, kBetweenLooks);
+    aborting_.wait_for(lock, kBetweenLooks, [this] { return aborted_; });
+    if (comm_ == nullptr) return;  // abort() has taken it meanwhile
     result = stateAfter(ncclSuccess);
   }
   if (result == ncclSuccess) {
