@@ -83,9 +83,7 @@ Error MonitoredBarrier::missed(const std::vector<int>& ranks, const Limit& limit
     return makeError(ErrorKind::Timeout, "[Rank 0]: Rank 0 timed out in monitoredBarrier after ", limit.whole.count(),
                      " ms, before others could come: give it a longer timeout");
   }
-  std::string who;
-  for (const int rank : ranks) who += concat(who.empty() ? "" : ", ", rank);
-  return makeError(ErrorKind::Timeout, "[Rank 0]: Rank", ranks.size() > 1 ? "s " : " ", who,
+  return makeError(ErrorKind::Timeout, "[Rank 0]: Rank", ranks.size() > 1 ? "s " : " ", joined(ranks, ", "),
                    " failed to pass monitoredBarrier in ", limit.whole.count(), " ms")
       .about(ranks);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
@@ -78,6 +79,18 @@ template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::string text;
   (appendTo(text, parts), ...);
+  return text;
+}
+
+// What `show` makes of each item, as appendTo() writes it.
+template <class Items, class Show = std::identity>
+std::string joined(const Items& items, std::string_view between, const Show& show = {}) {
+  std::string text;
+  std::string_view before;
+  for (const auto& item : items) {
+    text += std::exchange(before, between);
+    appendTo(text, std::invoke(show, item));
+  }
   return text;
 }
 

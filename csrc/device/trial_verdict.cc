@@ -28,14 +28,12 @@ std::string sizeInWords(std::uint64_t bytes) {
 }
 
 std::string inWords(const std::vector<TrialFigures>& bySize, std::size_t kind) {
-  std::string text;
-  for (const TrialFigures& figures : bySize) {
+  return joined(bySize, ", ", [kind](const TrialFigures& figures) {
     const TrialFigures::Times& times = figures.times.at(kind);
-    text += concat(text.empty() ? "" : ", ", sizeInWords(figures.bytes), " ", times.ncclsAlone, " to ", times.oursAlone,
-                   " us alone (", ratio(times.ncclsAlone, times.oursAlone), ") and ", times.ncclsAtOnce, " to ",
-                   times.oursAtOnce, " at once (", ratio(times.ncclsAtOnce, times.oursAtOnce), ")");
-  }
-  return text;
+    return concat(sizeInWords(figures.bytes), " ", times.ncclsAlone, " to ", times.oursAlone, " us alone (",
+                  ratio(times.ncclsAlone, times.oursAlone), ") and ", times.ncclsAtOnce, " to ", times.oursAtOnce,
+                  " at once (", ratio(times.ncclsAtOnce, times.oursAtOnce), ")");
+  });
 }
 
 }  // namespace

@@ -48,9 +48,7 @@ const SiteFormat* siteFormat(std::string_view name) {
 }
 
 std::string unknownSiteFormat(std::string_view name) {
-  std::string names;
-  for (const SiteFormat& format : kSiteFormats) names += concat(names.empty() ? "" : ", ", format.name);
-  return concat("there is no format ", name, " between sites, but ", names);
+  return concat("there is no format ", name, " between sites, but ", joined(kSiteFormats, ", ", &SiteFormat::name));
 }
 
 }  // namespace fairring

@@ -75,9 +75,7 @@ std::string Neighbours::who(int rank) const {
 }
 
 std::string Neighbours::who(const std::set<int>& ranks) const {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + who(rank);
-  return text;
+  return joined(ranks, ", ", [this](int rank) { return who(rank); });
 }
 
 Error Neighbours::unreachable(int peer, const Error& error) const {

@@ -1,6 +1,7 @@
 #include "group/rendezvous.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace fairring {
@@ -11,8 +12,7 @@ constexpr std::chrono::milliseconds kLongestPause{256};
 
 std::string listed(const std::vector<int>& ranks) {
   constexpr std::size_t kShown = 16;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
+  const std::string text = joined(ranks | std::views::take(kShown), ", ");
   return ranks.size() > kShown ? concat(text, " and ", ranks.size() - kShown, " more") : text;
 }
 

@@ -41,11 +41,16 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-template <class Values>
-std::string listOf(const Values& values) {
-  std::string out;
-  for (const std::string& value : values) out += concat(out.empty() ? "" : ",", quoted(value));
-  return concat('[', out, ']');
+template <class Items, class Show = std::identity>
+std::string listOf(const Items& items, const Show& show = {}) {
+  return concat('[', joined(items, ",", show), ']');
+}
+
+// Show: what stands for an entry's value.
+template <class Entries, class Show>
+std::string objectOf(const Entries& entries, const Show& show) {
+  const auto shown = [&show](const auto& entry) { return concat('"', entry.first, "\":", show(entry.second)); };
+  return concat('{', joined(entries, ",", shown), '}');
 }
 
 std::string micros(std::int64_t nanoseconds) {
@@ -145,62 +150,42 @@ std::string metadata(const char* what, int rank, int thread, const std::string& 
                 quoted(name), "}}");
 }
 
-std::string sightingsOf(const TraceFacts& facts) {
-  std::string out;
-  for (const PeerProgress::Sighting& one : facts.sightings) {
-    out += concat(out.empty() ? "" : ",", "{\"by\":", one.by, ",\"rank\":", one.rank);
-    if (one.progress)
-      out += concat(",\"calls\":", one.progress->calls, ",\"last\":", quoted(one.progress->last.substr(0, kMostText)));
-    if (one.silent) out += concat(",\"silent_ns\":", *one.silent);
-    out += '}';
-  }
-  return concat('[', out, ']');
+std::string sightingOf(const PeerProgress::Sighting& one) {
+  std::string out = concat("{\"by\":", one.by, ",\"rank\":", one.rank);
+  if (one.progress)
+    out += concat(",\"calls\":", one.progress->calls, ",\"last\":", quoted(one.progress->last.substr(0, kMostText)));
+  if (one.silent) out += concat(",\"silent_ns\":", *one.silent);
+  return out + '}';
 }
 
-std::string messagesOf(const TraceFacts& facts) {
-  std::string out;
-  for (const MessageWait& one : facts.messages) {
-    const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(one.since.time_since_epoch()).count();
-    out += concat(out.empty() ? "" : ",", "{\"sends\":", one.sends ? "true" : "false", ",\"tag\":", one.label.tag,
-                  ",\"since_ns\":", since);
-    if (one.peer) out += concat(",\"peer\":", *one.peer);
-    out += '}';
-  }
-  return concat('[', out, ']');
-}
-
-template <class Numbers>
-std::string numbersOf(const Numbers& numbers) {
-  std::string out;
-  for (const auto number : numbers) out += concat(out.empty() ? "" : ",", number);
-  return concat('[', out, ']');
+std::string messageOf(const MessageWait& one) {
+  const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(one.since.time_since_epoch()).count();
+  std::string out =
+      concat("{\"sends\":", one.sends ? "true" : "false", ",\"tag\":", one.label.tag, ",\"since_ns\":", since);
+  if (one.peer) out += concat(",\"peer\":", *one.peer);
+  return out + '}';
 }
 
 // What tells of a job that is stuck.
 std::string stuckData(const TraceFacts& facts) {
-  return concat(",\"seen\":", sightingsOf(facts), ",\"missing\":", numbersOf(facts.missing),
-                ",\"messages\":", messagesOf(facts), ",\"absent\":", numbersOf(facts.absent),
+  return concat(",\"seen\":", listOf(facts.sightings, sightingOf), ",\"missing\":", listOf(facts.missing),
+                ",\"messages\":", listOf(facts.messages, messageOf), ",\"absent\":", listOf(facts.absent),
                 ",\"program\":", quoted(facts.program));
 }
 
 std::string otherData(const TraceFacts& facts) {
-  std::string leads;
-  for (const auto& [peer, lead] : facts.clockLeads) leads += concat(leads.empty() ? "" : ",", '"', peer, "\":", lead);
-  std::string packets;
-  for (const auto& [peer, count] : facts.packets) {
-    packets +=
-        concat(packets.empty() ? "" : ",", '"', peer, R"(":{"sent":)", count.sent, ",\"again\":", count.again, '}');
-  }
-  std::string bytes;
-  for (const auto& [level, moved] : facts.traffic)
-    bytes += concat(bytes.empty() ? "" : ",", '"', level, "\":", moved.bytes);
-  return concat(R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
-                ",\"machines\":", listOf(facts.machines), ",\"hosts\":", listOf(facts.hosts),
-                ",\"sites\":", listOf(facts.sites), ",\"staging_bytes\":", facts.stagingBytes,
-                ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow, ",\"clock_leads_ns\":{", leads,
-                "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes, R"(},"processor":{"ran_ns":)",
-                facts.processor.ran, ",\"waited_ns\":", facts.processor.waited, "},\"error\":", quoted(facts.error),
-                ",\"device_way\":", quoted(facts.deviceWay), stuckData(facts), "}");
+  const auto packets = [](const auto& count) {
+    return concat(R"({"sent":)", count.sent, ",\"again\":", count.again, '}');
+  };
+  return concat(
+      R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
+      ",\"machines\":", listOf(facts.machines, quoted), ",\"hosts\":", listOf(facts.hosts, quoted),
+      ",\"sites\":", listOf(facts.sites, quoted), ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now,
+      ",\"unix_ns\":", facts.unixNow, ",\"clock_leads_ns\":", objectOf(facts.clockLeads, std::identity()),
+      ",\"packets\":", objectOf(facts.packets, packets),
+      ",\"bytes_by_level\":", objectOf(facts.traffic, [](const auto& moved) { return moved.bytes; }),
+      R"(,"processor":{"ran_ns":)", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
+      "},\"error\":", quoted(facts.error), ",\"device_way\":", quoted(facts.deviceWay), stuckData(facts), "}");
 }
 
 }  // namespace

@@ -55,12 +55,7 @@ bool isByRank(Pattern pattern) {
 }
 
 std::string describe(const Plan& plan) {
-  std::string text;
-  for (const Step& step : plan) {
-    if (!text.empty()) text += ' ';
-    text += describe(step);
-  }
-  return text;
+  return joined(plan, " ", [](const Step& step) { return describe(step); });
 }
 
 Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop) {

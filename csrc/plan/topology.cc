@@ -14,9 +14,7 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
   const bool equal =
       std::ranges::all_of(groups, [&](const auto& group) { return group.size() == groups.front().size(); });
   if (equal) return std::to_string(groups.front().size());  // and not a thousand times the same number
-  std::string counts;
-  for (const auto& group : groups) counts += (counts.empty() ? "(" : ", ") + std::to_string(group.size());
-  return counts + ")";
+  return concat("(", joined(groups, ", ", [](const auto& group) { return group.size(); }), ")");
 }
 
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
