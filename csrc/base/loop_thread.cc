@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <future>
+#include <memory>
 
 namespace fairring {
 
@@ -27,25 +27,11 @@ LoopThread::~LoopThread() {
 
 void LoopThread::runAndWait(const Loop::Task& task) {
   if (loop_.isCurrent()) return task();
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::exception_ptr thrown;
-  const auto run = [&] {
-    try {
-      task();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    const std::lock_guard lock(mutex);
-    done = true;
-    changed.notify_one();
-  };
-  loop_.post(run);
+  const auto run = std::make_shared<std::packaged_task<void()>>(task);
+  std::future<void> result = run->get_future();
+  loop_.post([run] { (*run)(); });
   if (isStepped_) loop_.runOnce(std::chrono::milliseconds(0));
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return done; });
-  if (thrown) std::rethrow_exception(thrown);
+  result.get();
 }
 
 }  // namespace fairring
