@@ -6,6 +6,7 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <string_view>
@@ -19,25 +20,23 @@ namespace {
 using Digest = std::array<std::byte, 32>;
 using Bytes = std::span<const std::byte>;
 
-constexpr std::string_view kMagic = "FAIRRING";
+constexpr std::array kMagic{'F', 'A', 'I', 'R', 'R', 'I', 'N', 'G'};
 constexpr std::uint32_t kVersion = 2;
-constexpr std::size_t kGreetingBytes = 76;
+static_assert(std::endian::native == std::endian::little, "greetings travel as they lie in memory, little endian");
+struct GreetingOnWire {
+  std::array<char, 8> magic = kMagic;
+  std::uint32_t version = kVersion;
+  Greeting greeting;
+  std::array<std::byte, 32> nonce;
+};
+constexpr std::size_t kGreetingBytes = sizeof(GreetingOnWire);
+static_assert(kGreetingBytes == 76);
 constexpr std::size_t kAnswerBytes = 64;
 constexpr std::size_t kProofBytes = 32;
 
 void append(std::vector<std::byte>& out, Bytes bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
 
 Bytes bytesOf(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-void appendU32(std::vector<std::byte>& out, std::uint32_t value) {
-  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<std::byte>(value >> shift));
-}
-
-std::uint32_t readU32(Bytes bytes) {
-  std::uint32_t value = 0;
-  for (int i = 3; i >= 0; --i) value = value << 8 | std::to_integer<std::uint32_t>(bytes[i]);
-  return value;
-}
 
 // The label's length is fixed by its zero byte, so no label and message can be read as another label and message.
 Digest mac(const Secret& secret, std::string_view label, Bytes message) {
@@ -63,19 +62,6 @@ std::array<std::byte, 32> randomBytes() {
   const int drawn = RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
   check(drawn == 1, ErrorKind::System, "libcrypto has no random bytes");
   return bytes;
-}
-
-std::vector<std::byte> encodeGreeting(const Greeting& greeting, Bytes nonce) {
-  std::vector<std::byte> out;
-  append(out, bytesOf(kMagic));
-  appendU32(out, kVersion);
-  appendU32(out, static_cast<std::uint32_t>(greeting.purpose));
-  appendU32(out, greeting.lane);
-  appendU32(out, greeting.from);
-  appendU32(out, greeting.to);
-  append(out, greeting.group);
-  append(out, nonce);
-  return out;
 }
 
 std::vector<std::byte> concatenated(Bytes a, Bytes b) {
@@ -111,7 +97,8 @@ std::string keyedName(const Secret& secret, const std::string& label, const std:
 
 Challenge::Challenge(const Greeting& greeting, const Secret& secret)
     : connector_(true), secret_(secret), greeting_(greeting), wanted_(kAnswerBytes) {
-  greetingBytes_ = encodeGreeting(greeting, randomBytes());
+  const GreetingOnWire message{.greeting = greeting, .nonce = randomBytes()};
+  append(greetingBytes_, std::as_bytes(std::span(&message, 1)));
   output_ = greetingBytes_;
 }
 
@@ -133,17 +120,12 @@ Challenge::State Challenge::feed(Bytes bytes) {
 std::vector<std::byte> Challenge::takeOutput() { return std::exchange(output_, {}); }
 
 Challenge::State Challenge::onGreeting() {
-  const Bytes in(input_);
-  if (!std::ranges::equal(in.first(8), bytesOf(kMagic)) || readU32(in.subspan(8)) != kVersion) return State::Refused;
-  const std::uint32_t purpose = readU32(in.subspan(12));
-  if (purpose < static_cast<std::uint32_t>(Purpose::Control) ||
-      purpose > static_cast<std::uint32_t>(Purpose::MessageLane))
-    return State::Refused;
-  greeting_.purpose = static_cast<Purpose>(purpose);
-  greeting_.lane = readU32(in.subspan(16));
-  greeting_.from = readU32(in.subspan(20));
-  greeting_.to = readU32(in.subspan(24));
-  std::ranges::copy(in.subspan(28, 16), greeting_.group.begin());
+  GreetingOnWire message{};
+  std::memcpy(&message, input_.data(), kGreetingBytes);
+  const Purpose purpose = message.greeting.purpose;
+  const bool isKnown = purpose >= Purpose::Control && purpose <= Purpose::MessageLane;
+  if (message.magic != kMagic || message.version != kVersion || !isKnown) return State::Refused;
+  greeting_ = message.greeting;
   const auto secret = secretOf_(greeting_);
   if (!secret) return State::Refused;
   secret_ = *secret;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -15,7 +16,14 @@ namespace fairring {
 
 namespace {
 
-constexpr std::size_t kHeaderBytes = 8;
+static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory, little endian");
+struct ControlHeader {
+  ControlType type;
+  std::array<std::byte, 3> zero{};
+  std::uint32_t length;
+};
+constexpr std::size_t kHeaderBytes = sizeof(ControlHeader);
+static_assert(kHeaderBytes == 8);
 constexpr std::size_t kMaxDescriptors = 4;
 constexpr std::chrono::milliseconds kLongestInterval{1'000};
 
@@ -26,17 +34,8 @@ struct Outgoing {
 };
 
 std::string frame(ControlType type, const std::string& text) {
-  const auto length = static_cast<std::uint32_t>(text.size());
-  std::string bytes(kHeaderBytes, '\0');
-  bytes[0] = static_cast<char>(type);
-  for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(length >> (8 * i));
-  return bytes + text;
-}
-
-std::uint32_t lengthIn(const std::string& header) {
-  std::uint32_t length = 0;
-  for (int i = 3; i >= 0; --i) length = length << 8 | static_cast<std::uint8_t>(header[4 + i]);
-  return length;
+  const ControlHeader header{.type = type, .length = static_cast<std::uint32_t>(text.size())};
+  return std::string(reinterpret_cast<const char*>(&header), kHeaderBytes) + text;
 }
 
 ssize_t sendOver(Stream& stream, const Outgoing& out) {
@@ -207,7 +206,9 @@ bool ControlConnections::readSome(Connection& connection) {
 bool ControlConnections::takeMessage(Connection& connection) {
   std::string& input = connection.input;
   if (input.size() < kHeaderBytes) return false;
-  const std::uint32_t length = lengthIn(input);
+  ControlHeader header;
+  std::memcpy(&header, input.data(), kHeaderBytes);
+  const std::uint32_t length = header.length;
   if (length > kMaxText || connection.descriptors.size() > kMaxDescriptors) {
     end(connection,
         makeError(ErrorKind::Connection, "a control message of ", length, " bytes with ", connection.descriptors.size(),
@@ -215,7 +216,7 @@ bool ControlConnections::takeMessage(Connection& connection) {
     return false;
   }
   if (input.size() < kHeaderBytes + length) return false;
-  ControlMessage message{static_cast<ControlType>(input[0]), input.substr(kHeaderBytes, length), {}};
+  ControlMessage message{header.type, input.substr(kHeaderBytes, length), {}};
   input.erase(0, kHeaderBytes + length);
   if (message.type == ControlType::Segment) message.descriptors = std::exchange(connection.descriptors, {});
   events_.message(connection.peer, std::move(message));
