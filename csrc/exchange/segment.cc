@@ -34,26 +34,12 @@ Segment Segment::attach(Descriptor memory, std::uint64_t bytes) {
   return {std::move(memory), bytes};
 }
 
-Segment::Segment(Descriptor memory, std::uint64_t bytes) : memory_(std::move(memory)), bytes_(bytes) {
+Segment::Segment(Descriptor memory, std::uint64_t bytes) : memory_(std::move(memory)) {
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (mapped == MAP_FAILED) throw Failure(systemError("mmap"));
-  data_ = static_cast<std::byte*>(mapped);
+  data_ = {static_cast<std::byte*>(mapped), Unmap{bytes}};
 }
 
-Segment::Segment(Segment&& other) noexcept
-    : memory_(std::move(other.memory_)),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-Segment& Segment::operator=(Segment&& other) noexcept {
-  std::swap(memory_, other.memory_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-Segment::~Segment() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
-}
+void Segment::Unmap::operator()(std::byte* data) const noexcept { ::munmap(data, bytes); }
 
 }  // namespace fairring

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/descriptor.h"
 
@@ -17,20 +18,21 @@ class Segment {
   static Segment create(std::uint64_t bytes);
   // A peer's segment, of exactly this size; Failure(Connection) if it is anything else.
   static Segment attach(Descriptor memory, std::uint64_t bytes);
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment();
 
-  std::byte* data() const { return data_; }
-  std::uint64_t bytes() const { return bytes_; }
+  std::byte* data() const { return data_.get(); }
+  std::uint64_t bytes() const { return data_.get_deleter().bytes; }
   int descriptor() const { return memory_.get(); }
 
  private:
   Segment(Descriptor memory, std::uint64_t bytes);
 
+  struct Unmap {
+    std::uint64_t bytes;
+    void operator()(std::byte* data) const noexcept;
+  };
+
   Descriptor memory_;
-  std::byte* data_ = nullptr;
-  std::uint64_t bytes_ = 0;
+  std::unique_ptr<std::byte, Unmap> data_;
 };
 
 }  // namespace fairring
