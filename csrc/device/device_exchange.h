@@ -40,7 +40,6 @@ class DeviceExchange final : public Exchange {
   // The rails know which ranks are missing, and which need something; the device itself waits for its machine's.
   std::set<int> missing() const override { return {}; }
   bool needs(int, const Watermarks&) const override { return false; }
-  void leave(int) override {}
 
  private:
   struct Progress {  // of the device with a slice

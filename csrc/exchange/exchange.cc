@@ -10,4 +10,15 @@ bool Exchange::needs(int peer) const {
   return needs(peer, all);
 }
 
+void Exchange::leave(int peer) {
+  left_.insert(peer);
+  failIfLeftPeersAreNeeded();
+}
+
+void Exchange::failIfLeftPeersAreNeeded() const {
+  for (const int peer : left_) {
+    if (needs(peer)) troubles_.left(peer);
+  }
+}
+
 }  // namespace fairring

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "exchange/slice.h"
@@ -28,6 +29,7 @@ class Exchange {
     std::function<void()> released;  // after ready: no rank touches the slice's memory for this step any more
   };
 
+  explicit Exchange(Troubles troubles = {}) : troubles_(std::move(troubles)) {}
   virtual ~Exchange() = default;
   // The slice has its staging: memory for it may be promised.
   virtual void admit(const std::shared_ptr<Slice>& slice) = 0;
@@ -39,10 +41,18 @@ class Exchange {
   virtual bool needs(int peer, const Watermarks& slicesBelow) const = 0;
   bool needs(int peer) const;  // any slice
   // This peer has left in good order: slices that still need something from it fail, now or later.
-  virtual void leave(int peer) = 0;
+  void leave(int peer);
   // Afterwards no memory of any slice is touched, and no event is called. Not from within any call of an exchange, a
   // channel or the pipeline, and nothing is asked of the exchange afterwards.
   virtual void stop() = 0;
+
+ protected:
+  void failIfLeftPeersAreNeeded() const;
+
+  const Troubles troubles_;
+
+ private:
+  std::set<int> left_;
 };
 
 }  // namespace fairring

@@ -20,7 +20,7 @@ bool isFreeFromTheStart(const Plan& plan, std::size_t step) {
 }  // namespace
 
 Rails::Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits)
-    : loop_(loop), rank_(rank), troubles_(std::move(troubles)), limits_(limits), unexpected_(limits) {}
+    : Exchange(std::move(troubles)), loop_(loop), rank_(rank), limits_(limits), unexpected_(limits) {}
 
 Rails::~Rails() { stop(); }
 
@@ -69,7 +69,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     if (neighbour.asked.erase(slice->id) == 0 || neighbour.told[queue] >= admitted_[queue]) continue;
     say(SliceHeader::Kind::CreditUpdate, peer, slice->id, slice->signature);
   }
-  for (const int peer : left_) failIfNeeded(peer);
+  failIfLeftPeersAreNeeded();
 }
 
 // The memory of this step is free for arrivals: large messages are granted, small ones may be there already.
@@ -297,15 +297,6 @@ bool Rails::needs(int peer, const Watermarks& slicesBelow) const {
              return transfer.peer == peer && transfer.isMissing();
            });
   });
-}
-
-void Rails::leave(int peer) {
-  left_.insert(peer);
-  failIfNeeded(peer);
-}
-
-void Rails::failIfNeeded(int peer) const {
-  if (needs(peer)) troubles_.left(peer);
 }
 
 }  // namespace fairring

@@ -47,7 +47,6 @@ class Rails final : public Exchange, public MessageReceiver {
   std::set<int> missing() const override;
   using Exchange::needs;
   bool needs(int peer, const Watermarks& slicesBelow) const override;
-  void leave(int peer) override;
   void stop() override;                // and closes the channels; what they have counted stays
   bool isLinked() const;               // all channels are open
   Channel* channelTo(int peer) const;  // null: there is none
@@ -116,13 +115,11 @@ class Rails final : public Exchange, public MessageReceiver {
   void finishIfReleased(const Key& key);
   void promisePairedGather(const Key& key);
   Transfer* expected(int peer, const SliceHeader& header);
-  void failIfNeeded(int peer) const;  // a peer that has left
   bool agrees(int peer, const SliceHeader& header, const Slice& slice);
   std::byte* refuse(int peer, const SliceHeader& header);
 
   Loop& loop_;
   const int rank_;
-  const Troubles troubles_;
   ChannelsByPeer channels_;
   Recorder* recorder_ = nullptr;  // null if there is none
   std::map<Key, InFlight> steps_;
@@ -131,7 +128,6 @@ class Rails final : public Exchange, public MessageReceiver {
   UnexpectedMessages unexpected_;
   std::map<int, Neighbour> neighbours_;
   Watermarks admitted_;  // all slices below have been admitted
-  std::set<int> left_;
   TrafficByLevel traffic_;
 };
 

@@ -11,10 +11,10 @@
 namespace fairring {
 
 SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles)
-    : loop_(loop),
+    : Exchange(std::move(troubles)),
+      loop_(loop),
       ranks_(std::move(ranks)),
       rank_(rank),
-      troubles_(std::move(troubles)),
       flags_(ranks_, rank, stagingBytes) {
   assert(loop_.isCurrent());
   loop_.watch(flags_.doorbell(), EPOLLIN, [this](std::uint32_t) {
@@ -48,7 +48,7 @@ void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
   slice->streams = ranks_.size() > 1 && stores_.streams(slice->id, slice->layout->bytes);
   slices_.emplace(slice->id, std::move(state));
   loop_.addPending(1);
-  for (const int peer : left_) failIfNeeded(peer);
+  failIfLeftPeersAreNeeded();
 }
 
 void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
@@ -293,7 +293,7 @@ void SharedMemory::advanceAll() {
     advance(id);
     next = slices_.upper_bound(id);
   }
-  for (const int peer : left_) failIfNeeded(peer);
+  failIfLeftPeersAreNeeded();
 }
 
 }  // namespace fairring

@@ -46,7 +46,6 @@ class SharedMemory final : public Exchange {
   std::set<int> missing() const override;
   using Exchange::needs;
   bool needs(int peer, const Watermarks& slicesBelow) const override;
-  void leave(int peer) override;
   void stop() override;
   bool isAtRest() const { return slices_.empty(); }
   const Traffic& traffic() const { return traffic_; }  // read from peers' images
@@ -97,7 +96,6 @@ class SharedMemory final : public Exchange {
   void advanceAll();
   bool readFlags(InFlight& state);
   bool readMark(int rank, InFlight& state);
-  void failIfNeeded(int peer) const;  // a peer that has left
   static void enter(InFlight& state, Phase phase);
   static void raise(InFlight& state, Phase phase);
   void raiseAndRelease(InFlight& state, Phase phase);
@@ -105,10 +103,8 @@ class SharedMemory final : public Exchange {
   Loop& loop_;
   const std::vector<int> ranks_;
   const int rank_;
-  const Troubles troubles_;
   ProgressFlags flags_;
   std::map<SliceId, InFlight> slices_;
-  std::set<int> left_;
   Traffic traffic_;
   StoreChoice stores_;
   Recorder* recorder_ = nullptr;  // null if there is none

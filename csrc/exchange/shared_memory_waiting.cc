@@ -65,13 +65,4 @@ bool SharedMemory::needs(int peer, const Watermarks& slicesBelow) const {
   });
 }
 
-void SharedMemory::leave(int peer) {
-  left_.insert(peer);
-  failIfNeeded(peer);
-}
-
-void SharedMemory::failIfNeeded(int peer) const {
-  if (needs(peer)) troubles_.left(peer);
-}
-
 }  // namespace fairring

@@ -31,7 +31,6 @@ class ManualExchange final : public Exchange {
   }
   std::set<int> missing() const override { return {}; }
   bool needs(int, const Watermarks&) const override { return false; }
-  void leave(int) override {}
   void stop() override { pending.clear(); }
 
   void finish(SliceId slice, std::size_t step) { becomeReady(slice, step)(); }
