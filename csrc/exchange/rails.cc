@@ -57,7 +57,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     state.slice = slice;
     state.transfers = slice->body->transfers(*slice, step);
     state.record = Recorder::recordOf(*slice, step);
-    state.unsent = bytesTo(state.transfers);
+    state.unsent = bytesByPeer(state.transfers, &Transfer::sendBytes);
     state.missing = static_cast<std::size_t>(std::ranges::count_if(state.transfers, &Transfer::isMissing));
     steps_.emplace(key, std::move(state));
     if (isFreeFromTheStart(*slice->plan, step)) promise(key);
@@ -76,13 +76,8 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
 void Rails::promise(const Key& key) {
   InFlight& state = steps_.at(key);
   state.promised = true;
-  for (const auto& [peer, bytes] : bytesFrom(state.transfers)) {
-    if (bytes <= limits_.messageBytes) continue;
-    const Message message{.header = onWire(SliceHeader{.kind = SliceHeader::Kind::Grant,
-                                                       .step = static_cast<std::uint16_t>(key.step),
-                                                       .slice = key.slice.onWire(),
-                                                       .signature = state.slice->signature})};
-    send(peer, key.slice, std::span(&message, 1), nullptr);
+  for (const auto& [peer, bytes] : bytesByPeer(state.transfers, &Transfer::receiveBytes)) {
+    if (bytes > limits_.messageBytes) say(SliceHeader::Kind::Grant, peer, key.slice, state.slice->signature, key.step);
   }
   adopt(key);
 }
@@ -94,8 +89,10 @@ void Rails::send(int peer, SliceId slice, std::span<const Message> messages, Cha
   channels_.at(peer)->send(messages, std::move(released));
 }
 
-void Rails::say(SliceHeader::Kind kind, int peer, SliceId slice, std::uint64_t signature) {
-  const Message message{.header = onWire(SliceHeader{.kind = kind, .slice = slice.onWire(), .signature = signature})};
+void Rails::say(SliceHeader::Kind kind, int peer, SliceId slice, std::uint64_t signature, std::size_t step) {
+  const Message message{
+      .header = onWire(SliceHeader{
+          .kind = kind, .step = static_cast<std::uint16_t>(step), .slice = slice.onWire(), .signature = signature})};
   send(peer, slice, std::span(&message, 1), nullptr);
 }
 

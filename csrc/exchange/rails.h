@@ -99,7 +99,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void promise(const Key& key);
   void adopt(const Key& key);
   void send(int peer, SliceId slice, std::span<const Message> messages, Channel::Released released);
-  void say(SliceHeader::Kind kind, int peer, SliceId slice, std::uint64_t signature);
+  void say(SliceHeader::Kind kind, int peer, SliceId slice, std::uint64_t signature, std::size_t step = 0);
   void heard(int peer, SliceId slice);
   void onGrant(int peer, const SliceHeader& header);
   void onCreditRequest(int peer, const SliceHeader& header);

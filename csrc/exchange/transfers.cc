@@ -45,20 +45,12 @@ std::vector<Range> reducedRanges(const Step& step, const Layout& layout) {
   return ranges;
 }
 
-std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers) {
-  std::map<int, std::uint64_t> bytes;
+std::map<int, std::uint64_t> bytesByPeer(const std::vector<Transfer>& transfers, std::uint64_t Transfer::* bytes) {
+  std::map<int, std::uint64_t> byPeer;
   for (const Transfer& transfer : transfers) {
-    if (transfer.sendBytes > 0) bytes[transfer.peer] += transfer.sendBytes;
+    if (transfer.*bytes > 0) byPeer[transfer.peer] += transfer.*bytes;
   }
-  return bytes;
-}
-
-std::map<int, std::uint64_t> bytesFrom(const std::vector<Transfer>& transfers) {
-  std::map<int, std::uint64_t> bytes;
-  for (const Transfer& transfer : transfers) {
-    if (transfer.receiveBytes > 0) bytes[transfer.peer] += transfer.receiveBytes;
-  }
-  return bytes;
+  return byPeer;
 }
 
 }  // namespace fairring

@@ -22,8 +22,7 @@ RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner);
 Range reducedRange(const Step& step, const Rail& rail);
 std::vector<Range> reducedRanges(const Step& step, const Layout& layout);  // of all rails of the step's level
 
-// Bytes that go to, or come from, each peer; peers without bytes are left out.
-std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers);
-std::map<int, std::uint64_t> bytesFrom(const std::vector<Transfer>& transfers);
+// The bytes that go to each peer (Transfer::sendBytes) or come from it (receiveBytes); peers without are left out.
+std::map<int, std::uint64_t> bytesByPeer(const std::vector<Transfer>& transfers, std::uint64_t Transfer::* bytes);
 
 }  // namespace fairring
