@@ -12,10 +12,6 @@ namespace fairring {
 
 namespace {
 
-template <auto Destroy>
-struct Destroyer {
-  void operator()(auto* handle) const noexcept { Destroy(handle); }
-};
 using Key = std::unique_ptr<EVP_PKEY, Destroyer<EVP_PKEY_free>>;
 using Verification = std::unique_ptr<X509_STORE_CTX, Destroyer<X509_STORE_CTX_free>>;
 using File = std::unique_ptr<std::FILE, Destroyer<std::fclose>>;

@@ -29,10 +29,7 @@ class Tls {
                                     std::uint64_t recordsPerKey = TlsStream::kRecordsPerKey) const;
 
  private:
-  struct Free {
-    void operator()(SSL_CTX* context) const noexcept { SSL_CTX_free(context); }
-  };
-  std::unique_ptr<SSL_CTX, Free> context_;
+  std::unique_ptr<SSL_CTX, Destroyer<SSL_CTX_free>> context_;
 };
 
 }  // namespace fairring

@@ -20,6 +20,12 @@
 
 namespace fairring {
 
+// The deleter of a handle of C, for std::unique_ptr.
+template <auto Destroy>
+struct Destroyer {
+  void operator()(auto* handle) const noexcept { Destroy(handle); }
+};
+
 class TlsStream {
  public:
   enum class Side { Connector, Acceptor };
@@ -48,17 +54,13 @@ class TlsStream {
   void close();                               // says that nothing follows, as far as the socket takes it
 
  private:
-  struct Free {
-    void operator()(SSL* ssl) const noexcept { SSL_free(ssl); }
-  };
-
   bool hasRoom();
   void seal(std::span<const std::byte> record);
   ssize_t noMore(std::size_t received);
   void fail(int code, const Error& error);
 
   const int socket_;
-  std::unique_ptr<SSL, Free> ssl_;
+  std::unique_ptr<SSL, Destroyer<SSL_free>> ssl_;
   bool open_ = false;
   std::vector<std::byte> records_;  // encrypted, on their way out
   std::size_t sentBytes_ = 0;       // of these
