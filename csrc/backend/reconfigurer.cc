@@ -29,18 +29,20 @@ Roster Reconfigurer::roster(std::int64_t uuid, const std::vector<std::string>& h
 
 void Reconfigurer::retire(std::shared_ptr<Membership> membership, std::shared_ptr<StockNccl> nccl) {
   if (!membership && nccl->made().empty()) return nccl->end();
-  const std::lock_guard lock(mutex_);
-  std::erase_if(retiring_,
-                [](const auto& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  // Shared with the thread, so that the membership survives a thread that can't be started.
+  const auto ending = std::make_shared<std::shared_ptr<Membership>>(std::move(membership));
+  const auto finish = [ending, nccl] {
+    orLogged(kEndOfNccl, [&] { nccl->breakOff(); });
+    orLogged(kEndOfNccl, [&] { nccl->end(); });
+    ending->reset();  // behind NCCL, which looks into the members' store
+  };
   try {
-    retiring_.push_back(
-        std::async(std::launch::async, [ending = std::move(membership), nccl = std::move(nccl)]() mutable {
-          orLogged(kEndOfNccl, [&] { nccl->breakOff(); });
-          orLogged(kEndOfNccl, [&] { nccl->end(); });
-          ending.reset();  // behind NCCL, which looks into the members' store
-        }));
-    // NOLINTNEXTLINE(bugprone-empty-catch): no threads left; it has ended here
-  } catch (const std::system_error&) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(retiring_,
+                  [](const auto& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    retiring_.push_back(std::async(std::launch::async, finish));
+  } catch (const std::system_error&) {  // no threads left
+    finish();
   }
 }
 
