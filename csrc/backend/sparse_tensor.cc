@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/sort.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +11,6 @@
 #include <span>
 #include <utility>
 
-#include "backend/entry_order.h"
 #include "kernels/entry_sums.h"
 #include "kernels/table_sums.h"
 
@@ -44,6 +44,32 @@ at::Tensor keysOf(const at::Tensor& tensor) {
 
 std::span<const std::int64_t> viewOf(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+// The entries of a sparse tensor grouped by row: each row once, in the order of their keys, and the entries of a row in
+// their order in the tensor.
+struct EntryOrder {
+  std::vector<std::uint64_t> keys;     // of the rows, each once, ascending
+  std::vector<std::uint32_t> entries;  // the entries of the first row, then those of the next
+  std::vector<std::uint32_t> begins;   // where each row's entries begin, and the end
+};
+
+EntryOrder sorted(const at::Tensor& keys) {
+  const auto entries = static_cast<std::size_t>(keys.numel());
+  TORCH_CHECK_WITH(ValueError, entries <= std::numeric_limits<std::uint32_t>::max(), "a sparse tensor of ", entries,
+                   " entries in no order: at most 2^32 - 1 can be summed at once, so coalesce it in parts");
+  const auto [inOrder, places] = at::sort(keys.flatten(), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const auto key = viewOf(inOrder);
+  const auto place = viewOf(places);
+  EntryOrder order;
+  for (std::size_t i = 0; i < entries; ++i) {
+    if (i > 0 && key[i] == key[i - 1]) continue;
+    order.keys.push_back(static_cast<std::uint64_t>(key[i]));
+    order.begins.push_back(static_cast<std::uint32_t>(i));
+  }
+  order.begins.push_back(static_cast<std::uint32_t>(entries));
+  order.entries.assign(place.begin(), place.end());
+  return order;
 }
 
 constexpr std::uint64_t kFewElements = 16;
@@ -119,7 +145,7 @@ LocalRows LocalRows::of(const at::Tensor& tensor, const Reduction& reduction) {
         [&](std::uint64_t rows) { return static_cast<std::byte*>((sums = newRows(tensor, rows)).mutable_data_ptr()); });
     return {std::move(own), std::move(sums)};
   }
-  EntryOrder order = EntryOrder::of(plain, keysBelow);
+  EntryOrder order = sorted(keys);
   at::Tensor sums = summed(tensor, values, order, reduction.dtype);
   return {std::move(order.keys), std::move(sums)};
 }
