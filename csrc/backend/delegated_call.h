@@ -4,7 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -21,12 +21,30 @@ class DelegatedCall {
 
   DelegatedCall(BackendPtr backend, WorkPtr work, Tensors tensors)
       : backend_(std::move(backend)), work_(std::move(work)), tensors_(std::move(tensors)) {}
-  void letGo();
-  bool isOver() const;
-  void holdBack(const c10::Stream& stream) const;
+  void letGo() {
+    WorkPtr work;  // dropped after the lock, as the next
+    Tensors tensors;
+    const std::lock_guard lock(mutex_);
+    work.swap(work_);
+    tensors.swap(tensors_);
+  }
+  bool isOver() const {
+    const WorkPtr work = this->work();
+    return !work || work->isCompleted();
+  }
+  // NCCL's Work drops its tensors when a stream waits, though they may be another stream's. So they are kept here.
+  void holdBack(const c10::Stream& stream) const {
+    const WorkPtr work = this->work();
+    if (!work) return;
+    const c10::StreamGuard onIt(stream);
+    work->synchronize();
+  }
 
  private:
-  WorkPtr work() const;
+  WorkPtr work() const {
+    const std::lock_guard lock(mutex_);
+    return work_;
+  }
 
   const BackendPtr backend_;  // before the Work, which goes first
 
