@@ -8,10 +8,9 @@
 #include <deque>
 #include <exception>
 #include <list>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -54,16 +53,15 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
  public:
   void add(const c10::Stream& stream, Copies copies) {
     const std::lock_guard lock(mutex_);
-    const Key key(stream.device(), stream.id());
-    const auto known = streams_.find(key);
+    const auto known = streams_.find(stream);
     if (known != streams_.end()) return known->second.push_back(std::move(copies));
     if (idle_ <= ready_.size()) startThread();
-    ready_.push_back(key);
+    ready_.push_back(stream);
     try {
-      streams_[key].push_back(std::move(copies));
+      streams_[stream].push_back(std::move(copies));
     } catch (const std::exception&) {
       ready_.pop_back();
-      streams_.erase(key);
+      streams_.erase(stream);
       throw;
     }
     changed_.notify_one();
@@ -82,17 +80,6 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
   }
 
  private:
-  struct Key {
-    Key(const c10::Device& onDevice, c10::StreamId stream) : device(onDevice), id(stream) {}
-    bool operator<(const Key& other) const { return order() < other.order(); }
-    std::tuple<c10::DeviceType, c10::DeviceIndex, c10::StreamId> order() const {
-      return {device.type(), device.index(), id};
-    }
-
-    c10::Device device;
-    c10::StreamId id;
-  };
-
   void startThread() {
     threads_.emplace_back([self = shared_from_this()] { self->serve(); });
     ++idle_;
@@ -103,34 +90,34 @@ class CopyWaiters::Shared : public std::enable_shared_from_this<Shared> {
     for (;;) {
       changed_.wait(lock, [this] { return isStopped_ || !ready_.empty(); });
       if (isStopped_) return;
-      const Key key = ready_.front();
+      const c10::Stream stream = ready_.front();
       ready_.pop_front();
       --idle_;
-      serve(key, lock);
+      serve(stream, lock);
       ++idle_;
     }
   }
 
   // Arrivals are told with the lock held: so whoever has stopped this is told nothing any more.
-  void serve(const Key& key, std::unique_lock<std::mutex>& lock) {
-    for (std::deque<Copies>& those = streams_[key]; !those.empty() && !isStopped_;) {
+  void serve(const c10::Stream& stream, std::unique_lock<std::mutex>& lock) {
+    for (std::deque<Copies>& those = streams_[stream]; !those.empty() && !isStopped_;) {
       std::optional<Copies> copies = std::move(those.front());
       those.pop_front();
       lock.unlock();
-      const Error error = waitFor(copies->made, key.device);
+      const Error error = waitFor(copies->made, stream.device());
       const std::shared_ptr<Arrival> arrival = copies->arrival;
       // Dropping tensors may take Python's lock.
       copies.reset();
       lock.lock();
       if (!isStopped_) orLogged("telling a call of its inputs", [&] { arrival->come(error); });
     }
-    streams_.erase(key);
+    streams_.erase(stream);
   }
 
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::map<Key, std::deque<Copies>> streams_;  // those that a thread serves, or will
-  std::deque<Key> ready_;                      // those that none serves yet
+  std::unordered_map<c10::Stream, std::deque<Copies>> streams_;  // those that a thread serves, or will
+  std::deque<c10::Stream> ready_;                                // those that none serves yet
   std::list<PatientThread> threads_;
   std::size_t idle_ = 0;  // threads
   bool isStopped_ = false;

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <utility>
+#include <unordered_map>
 
 #include "backend/cuda_device.h"
 
@@ -35,14 +35,13 @@ c10::Allocator* pinnedOr(c10::Allocator* plain, c10::DeviceType device) {
 
 CopyStreams CopyStreams::of(const c10::Device& device) {
   static std::mutex mutex;
-  static std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, CopyStreams> made;
+  static std::unordered_map<c10::Device, CopyStreams> made;
   const std::lock_guard lock(mutex);
-  const std::pair key(device.type(), device.index());
-  if (const auto known = made.find(key); known != made.end()) return known->second;
+  if (const auto known = made.find(device); known != made.end()) return known->second;
   const c10::impl::VirtualGuardImpl there(device.type());
   const CopyStreams streams{there.getStreamFromGlobalPool(device, /*isHighPriority=*/true),
                             there.getStreamFromGlobalPool(device, /*isHighPriority=*/true)};
-  return made.emplace(key, streams).first->second;
+  return made.emplace(device, streams).first->second;
 }
 
 bool pinsMemoryFor(c10::DeviceType device) {
