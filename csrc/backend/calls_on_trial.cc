@@ -176,7 +176,7 @@ Call CallsOnTrial::callOf(Pattern pattern, std::size_t index) const {
   call.pattern = pattern;
   std::vector<Contribution> contributions;
   if (pattern != Pattern::AllGather)
-    contributions = {contributionOnDevice("all_reduce", c10d::ReduceOp::SUM, dtype_, nccl_.getSize())};
+    contributions = {contributionOf("all_reduce", c10d::ReduceOp::SUM, dtype_, nccl_.getSize(), /*onDevice=*/true)};
   const at::Tensor& whole = wholes_[index];
   if (pattern == Pattern::AllReduce) {
     call.operands = {{whole.data_ptr(), ownElements(whole), contributions.front().reduction}};

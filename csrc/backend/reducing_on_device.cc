@@ -154,7 +154,7 @@ std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(
   contributions.reserve(tensors.size());
   try {
     for (const at::Tensor& tensor : tensors) {
-      contributions.push_back(contributionOnDevice(operation.verb, op, tensor.scalar_type(), getSize()));
+      contributions.push_back(contributionOf(operation.verb, op, tensor.scalar_type(), getSize(), /*onDevice=*/true));
       if (!machineReduces(contributions.back().reduction)) return std::nullopt;
     }
   } catch (const Failure&) {  // not defined here; NCCL says whether it has it

@@ -79,33 +79,17 @@ constexpr std::array kDeviceDTypes = {
     std::pair{TorchDType::Float8_e5m2, DType::Float8E5M2},
 };
 
-DType cpuDType(const char* call, TorchDType dtype) {
-  const auto* row = std::ranges::find(kDTypes, dtype, [](const auto& pair) { return pair.first; });
+DType ownDType(const char* call, TorchDType dtype, bool onDevice) {
+  constexpr auto torchs = [](const auto& pair) { return pair.first; };
+  const auto* onlyThere = std::ranges::find(kDeviceDTypes, dtype, torchs);
+  if (onDevice && onlyThere != std::end(kDeviceDTypes)) return onlyThere->second;
+  const auto* row = std::ranges::find(kDTypes, dtype, torchs);
   check(row != std::end(kDTypes), ErrorKind::Usage, call, " is not defined for tensors of ", dtype,
         " on the CPU: convert the tensor to another dtype first, such as bfloat16 or float32");
   return row->second;
 }
 
 const NamedOp* find(TorchOp op) { return std::ranges::find(kOperations, op, &NamedOp::torch); }
-
-Contribution contribution(const char* call, const c10d::ReduceOp& op, TorchDType dtype, DType own, int ranks) {
-  const NamedOp* operation = find(op);
-  check(operation != std::end(kOperations), ErrorKind::Usage, call, " with operation number ", static_cast<int>(op.op_),
-        ", which torch.distributed.ReduceOp does not define: take one of those that it does");
-  const char* reason = objection(*operation, dtype, own);
-  check(reason == nullptr, ErrorKind::Usage, call, " with ", operation->name, " is not defined for tensors of ", dtype,
-        ": ", reason);
-  Contribution contribution{.reduction = {.dtype = own, .op = operation->op}};
-  if (operation->torch == TorchOp::PREMUL_SUM) contribution.scale = factorOf(call, op);
-  if (operation->torch == TorchOp::AVG) {
-    if (isFloat(own)) {
-      contribution.scale = 1.0 / ranks;
-    } else {
-      contribution.reduction.divisor = ranks;
-    }
-  }
-  return contribution;
-}
 
 }  // namespace
 
@@ -142,13 +126,24 @@ BlockRows rowsOnDevice(const std::vector<at::Tensor>& wholes, const std::vector<
   return rows;
 }
 
-Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
-  return contribution(call, op, dtype, cpuDType(call, dtype), ranks);
-}
-
-Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
-  const auto* row = std::ranges::find(kDeviceDTypes, dtype, [](const auto& pair) { return pair.first; });
-  return contribution(call, op, dtype, row == std::end(kDeviceDTypes) ? cpuDType(call, dtype) : row->second, ranks);
+Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks, bool onDevice) {
+  const DType own = ownDType(call, dtype, onDevice);
+  const NamedOp* operation = find(op);
+  check(operation != std::end(kOperations), ErrorKind::Usage, call, " with operation number ", static_cast<int>(op.op_),
+        ", which torch.distributed.ReduceOp does not define: take one of those that it does");
+  const char* reason = objection(*operation, dtype, own);
+  check(reason == nullptr, ErrorKind::Usage, call, " with ", operation->name, " is not defined for tensors of ", dtype,
+        ": ", reason);
+  Contribution contribution{.reduction = {.dtype = own, .op = operation->op}};
+  if (operation->torch == TorchOp::PREMUL_SUM) contribution.scale = factorOf(call, op);
+  if (operation->torch == TorchOp::AVG) {
+    if (isFloat(own)) {
+      contribution.scale = 1.0 / ranks;
+    } else {
+      contribution.reduction.divisor = ranks;
+    }
+  }
+  return contribution;
 }
 
 double scaleOf(const std::vector<Contribution>& contributions) {

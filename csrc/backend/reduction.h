@@ -28,10 +28,9 @@ struct Contribution {
 };
 
 // `call`: the user's name of it, for errors. Throws Failure(Usage) if the operation is not defined for the dtype.
-Contribution contributionOf(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
-// On a device, which has floats of 8 bits too. A factor that lies on the device is read: that waits for the caller's
-// stream.
-Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
+// A device has floats of 8 bits too. A factor that lies on a device is read: that waits for the caller's stream.
+Contribution contributionOf(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks,
+                            bool onDevice = false);
 // The rows of a device's reduce-scatter, whose inputs are the wholes, or, without contributions, of its all-gather into
 // them. A whole has a part like this rank's for each rank.
 BlockRows rowsOnDevice(const std::vector<at::Tensor>& wholes, const std::vector<at::Tensor>& parts,
