@@ -38,7 +38,7 @@ Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor&
   const std::vector<std::uint64_t> toBytes = splitInBytes(outputSizes, output, getSize());
   const std::vector<std::uint64_t> fromBytes = splitInBytes(inputSizes, input, getSize());
   HostCall call = exchangeCall(op::kAllToAllSingle, {input}, {output}, options);
-  call.inputs = {&input, 1};
+  call.read = {&input, 1};
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank)
     call.cells[rank] = {.fromBytes = fromBytes[rank], .toBytes = toBytes[rank]};
   orRefused(call, 0, [&] {
@@ -62,7 +62,7 @@ Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, c
   requireCount(verb, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
   requireSameDTypes(verb, outputs, inputs);
   HostCall call = exchangeCall(op::kAllToAll, inputs, outputs, options);
-  call.inputs = inputs;
+  call.read = inputs;
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank)
     call.cells[rank] = {.fromBytes = inputs[rank].nbytes(), .toBytes = outputs[rank].nbytes()};
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank) {
@@ -77,13 +77,12 @@ Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, c
 FairringBackend::HostCall FairringBackend::exchangeCall(const Operation& operation, const Tensors& inputs,
                                                         const Tensors& outputs,
                                                         const c10d::AllToAllOptions& options) const {
-  return {.operation = operation,
-          .common = {.tensors = inputs, .dtypesOnly = true},
-          .timeout = limitOf(options.timeout),
-          .waited = !options.asyncOp,
-          .outputs = {outputs},
-          .pattern = Pattern::AllToAll,
-          .cells = std::vector<CellPair>(static_cast<std::size_t>(getSize()))};
+  return {{.pattern = Pattern::AllToAll, .timeout = limitOf(options.timeout)},
+          operation,
+          {.tensors = inputs, .dtypesOnly = true},
+          !options.asyncOp,
+          {outputs},
+          std::vector<CellPair>(static_cast<std::size_t>(getSize()))};
 }
 
 Fallback::WorkPtr FairringBackend::runExchange(HostCall call) {

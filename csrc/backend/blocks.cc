@@ -80,13 +80,13 @@ Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outp
 Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, const Tensors& outputs,
                                                    const TensorLists& inputs,
                                                    const c10d::ReduceScatterOptions& options) {
-  HostCall call{.operation = operation,
-                .common = {.reduction = options.reduceOp},
-                .timeout = limitOf(options.timeout),
-                .waited = !options.asyncOp,
-                .outputs = {outputs},
-                .pattern = Pattern::ReduceScatter,
-                .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
+  HostCall call{{.pattern = Pattern::ReduceScatter,
+                 .blocks = BlockRows(static_cast<std::size_t>(getSize())),
+                 .timeout = limitOf(options.timeout)},
+                operation,
+                {.reduction = options.reduceOp},
+                !options.asyncOp,
+                {outputs}};
   std::vector<Contribution> contributions;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Tensors& parts = inputs[i];
@@ -103,7 +103,7 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
       call.blocks[rank].push_back({.elements = ownElements(like), .reduction = contributions.back().reduction});
     }
   }
-  call.inputs = call.common.tensors;
+  call.read = call.common.tensors;
   call.scale = scaleOf(contributions);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     orRefused(call, i, [&] {
@@ -162,7 +162,7 @@ Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, con
   for (std::size_t i = 0; i < inputs.size(); ++i)
     requireElements(operation.verb, outputs[i].numel(), inputs[i].numel() * getSize());
   HostCall call = gatherCall(operation, outputs, {outputs}, options);
-  call.inputs = inputs;
+  call.read = inputs;
   standInRows(call, outputs, inputs);
   return runOnHost(std::move(call));
 }
@@ -185,7 +185,7 @@ void FairringBackend::standInRows(HostCall& call, const Tensors& outputs, const 
 
 Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const TensorLists& rows,
                                               const Tensors& inputs, HostCall call) {
-  call.inputs = inputs;
+  call.read = inputs;
   delegation().requireDense(operation.verb, inputs);
   requireCount(operation.verb, "outputs, one for each rank", rows.size(), static_cast<std::size_t>(getSize()));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
@@ -208,13 +208,13 @@ Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const 
 FairringBackend::HostCall FairringBackend::gatherCall(const Operation& operation, const Tensors& common,
                                                       TensorLists outputs,
                                                       const c10d::AllgatherOptions& options) const {
-  return {.operation = operation,
-          .common = {.tensors = common},
-          .timeout = limitOf(options.timeout),
-          .waited = !options.asyncOp,
-          .outputs = std::move(outputs),
-          .pattern = Pattern::AllGather,
-          .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
+  return {{.pattern = Pattern::AllGather,
+           .blocks = BlockRows(static_cast<std::size_t>(getSize())),
+           .timeout = limitOf(options.timeout)},
+          operation,
+          {.tensors = common},
+          !options.asyncOp,
+          std::move(outputs)};
 }
 
 }  // namespace fairring

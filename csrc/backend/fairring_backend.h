@@ -142,26 +142,14 @@ class FairringBackend : public Fallback {
   StockNccl::Met meet() override;
 
  private:
-  struct HostCall {  // on tensors of the host, or on copies there (host_calls.cc)
+  struct HostCall : Call {  // on tensors of the host, or on copies there (host_calls.cc)
     const Operation& operation;
     Common common;
-    std::chrono::milliseconds timeout;
-    bool waited;          // the caller waits for it at once
-    TensorLists outputs;  // as the future has them
-    Pattern pattern;
-    int root = -1;
-    // As Call has them.
-    std::vector<Operand> operands = {};
-    BlockRows blocks = {};
+    bool waited;                       // the caller waits for it at once
+    TensorLists outputs = {};          // as the future has them
     std::vector<CellPair> cells = {};  // of an all-to-all
-    float* residual = nullptr;
     CallMemory memory = {};
-    // The caller's, for the profiler.
-    std::span<const at::Tensor> inputs = {};
-    double scale = 1.0;
-    // As Call has it.
-    Error refused = {};
-    std::function<void(const Error&)> done = {};  // on the loop or the caller's thread, before any waiter is woken
+    std::span<const at::Tensor> read = {};  // the caller's, for the profiler
   };
   WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
   // Without the operands' memory.

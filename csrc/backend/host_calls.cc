@@ -70,7 +70,7 @@ Fallback::WorkPtr FairringBackend::runOnHost(HostCall call) {
   const std::shared_ptr<Membership> membership = this->membership();
   const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
   HostCopies copies = std::exchange(call.memory.copies, {});
-  const auto work = c10::make_intrusive<FairringWork>(labelOf(signature), call.operation, call.inputs,
+  const auto work = c10::make_intrusive<FairringWork>(labelOf(signature), call.operation, call.read,
                                                       std::move(call.memory), std::move(call.outputs), runtime);
   if (!membership) {
     copies.await();
@@ -80,23 +80,11 @@ Fallback::WorkPtr FairringBackend::runOnHost(HostCall call) {
     coalescing().add(WorkPtr(work));
     return work;
   }
-  std::shared_ptr<CallInParts> parts;
-  if (!call.cells.empty()) parts = std::make_shared<AllToAllCall>(std::move(call.cells), getRank());
-  return submit(*membership, work,
-                {.pattern = call.pattern,
-                 .root = call.root,
-                 .operands = std::move(call.operands),
-                 .blocks = std::move(call.blocks),
-                 .parts = std::move(parts),
-                 .inputs = copies.leaveTo(membership->copyWaiters(), call.waited),
-                 .scale = call.scale,
-                 .siteFormat = call.common.siteFormat,
-                 .residual = call.residual,
-                 .timeout = call.timeout,
-                 .signature = signature,
-                 .refused = call.refused,
-                 .done = std::move(call.done)},
-                call.waited);
+  if (!call.cells.empty()) call.parts = std::make_shared<AllToAllCall>(std::move(call.cells), getRank());
+  call.inputs = copies.leaveTo(membership->copyWaiters(), call.waited);
+  call.siteFormat = call.common.siteFormat;
+  call.signature = signature;
+  return submit(*membership, work, static_cast<Call&&>(call), call.waited);
 }
 
 Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef& work, Call call, bool waited) {

@@ -66,7 +66,7 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
   HostCall call = ours->reducingCall(op::kAllReduce, {likeSums}, how, ours->limitOf(c10d::kUnsetTimeout), false);
   call.common.siteFormat = known;
   call.outputs = {{tensor}};
-  call.inputs = call.outputs.front();
+  call.read = call.outputs.front();
   call.memory.inputs = {residual};
   call.residual = residual.data_ptr<float>();
   call.operands.front().data = call.memory.change(tensor, at::kFloat);
@@ -80,7 +80,7 @@ Fallback::WorkPtr FairringBackend::barrier(const c10d::BarrierOptions& options) 
                                !options.asyncOp);
   call.operands.front().data = call.memory.change(call.outputs.front().front());
   call.common = {};
-  call.inputs = {};
+  call.read = {};
   call.outputs = {{}};
   return runOnHost(std::move(call));
 }
@@ -98,17 +98,12 @@ FairringBackend::HostCall FairringBackend::reducingCall(const Operation& operati
                                                         std::chrono::milliseconds timeout, bool waited) const {
   refuseUnlessUsable();
   std::vector<Contribution> contributions;
-  HostCall call{.operation = operation,
-                .common = {.tensors = tensors, .reduction = reduction},
-                .timeout = timeout,
-                .waited = waited,
-                .outputs = {tensors},
-                .pattern = Pattern::AllReduce};
+  HostCall call{{.timeout = timeout}, operation, {.tensors = tensors, .reduction = reduction}, waited, {tensors}};
   for (const at::Tensor& tensor : tensors) {
     contributions.push_back(contributionTo(operation, reduction, tensor));
     call.operands.push_back({nullptr, ownElements(tensor), contributions.back().reduction});
   }
-  call.inputs = call.outputs.front();
+  call.read = call.outputs.front();
   call.scale = scaleOf(contributions);
   return call;
 }

@@ -20,21 +20,20 @@ FairringBackend::HostCall FairringBackend::rootedCall(const Operation& operation
   requireCount(operation.verb, "tensor", common.size(), 1);
   TORCH_CHECK_WITH(ValueError, root >= 0 && root < getSize(), operation.verb, ": the root is rank ", root,
                    ", but the group has ranks 0 to ", getSize() - 1);
-  return {.operation = operation,
-          .common = {.tensors = common, .root = root},
-          .timeout = limitOf(timeout),
-          .waited = !async,
-          .outputs = {},
-          .pattern = pattern,
-          .root = static_cast<int>(root),
-          .blocks = BlockRows(isByRank(pattern) ? static_cast<std::size_t>(getSize()) : 1)};
+  return {{.pattern = pattern,
+           .root = static_cast<int>(root),
+           .blocks = BlockRows(isByRank(pattern) ? static_cast<std::size_t>(getSize()) : 1),
+           .timeout = limitOf(timeout)},
+          operation,
+          {.tensors = common, .root = root},
+          !async};
 }
 
 Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   if (!delegation().serves(tensors)) return delegate<&Backend::broadcast>(op::kBroadcast, tensors, tensors, options);
   HostCall call =
       rootedCall(op::kBroadcast, Pattern::Broadcast, options.rootRank, tensors, options.timeout, options.asyncOp);
-  call.inputs = tensors;
+  call.read = tensors;
   call.outputs = {tensors};
   Block& block = call.blocks.front().emplace_back(bytesBlock(tensors.front()));
   orRefused(call, 0, [&] {
@@ -52,7 +51,7 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   if (!delegation().reduces(tensors)) return delegate<&Backend::reduce>(op::kReduce, tensors, tensors, options);
   HostCall call = rootedCall(op::kReduce, Pattern::Reduce, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.common.reduction = options.reduceOp;
-  call.inputs = tensors;
+  call.read = tensors;
   call.outputs = {tensors};
   const at::Tensor& tensor = tensors.front();
   const Contribution contribution = contributionTo(op::kReduce, options.reduceOp, tensor);
@@ -71,7 +70,7 @@ Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs,
   HostCall call = rootedCall(op::kGather, Pattern::Gather, options.rootRank, inputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
   requireCount(op::kGather.verb, "list of outputs", outputs.size(), isRoot ? 1 : 0);
-  call.inputs = inputs;
+  call.read = inputs;
   call.outputs = outputs;
   if (isRoot) {
     const Tensors& parts = outputs.front();
@@ -99,7 +98,7 @@ Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Te
   const Operation& operation = op::kGatherIntoTensor;
   HostCall call = rootedCall(operation, Pattern::Gather, options.rootRank, {input}, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
-  call.inputs = {&input, 1};
+  call.read = {&input, 1};
   call.outputs = {isRoot ? Tensors{output} : Tensors()};
   if (isRoot) {
     delegation().requireDense(operation.verb, {output});
@@ -127,7 +126,7 @@ Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs
   call.outputs = {outputs};
   if (isRoot) {
     const Tensors& parts = inputs.front();
-    call.inputs = parts;
+    call.read = parts;
     requireCount(op::kScatter.verb, "inputs, one for each rank", parts.size(), call.blocks.size());
     delegation().requireDense(op::kScatter.verb, parts);
     for (const at::Tensor& part : parts) {

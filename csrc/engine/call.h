@@ -70,11 +70,11 @@ struct Call {
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
   std::uint64_t number = 0;              // in the group's calls; 0: not counted there
-  Signature signature;
+  Signature signature = {};
   // Why this rank can't take part with all of its operands: the call is made all the same, with what is in their place
   // in staging, so that the peers learn of it and all other calls go on. Of kind Refused.
   Error refused = {};
-  std::function<void(const Error&)> done;  // on the loop, once; must not block
+  std::function<void(const Error&)> done = {};  // on the loop, once; must not block
 };
 
 }  // namespace fairring
