@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 namespace fairring {
@@ -13,45 +15,11 @@ constexpr std::chrono::milliseconds kLongestPause{64};
 
 }  // namespace
 
-void Alarm::ring() {
-  std::vector<std::weak_ptr<Alarm>> others;
-  {
-    const std::lock_guard lock(mutex_);
-    rings_ = true;
-    rung_.notify_all();
-    others.swap(others_);
-  }
-  for (const auto& other : others) {
-    if (const auto there = other.lock()) there->ring();
-  }
-}
-
-void Alarm::ringsToo(const std::shared_ptr<Alarm>& other) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!rings_) {
-      others_.emplace_back(other);
-      return;
-    }
-  }
-  other->ring();
-}
-
-bool Alarm::rings() const {
-  const std::lock_guard lock(mutex_);
-  return rings_;
-}
-
-bool Alarm::ringsWithin(std::chrono::milliseconds time) const {
-  std::unique_lock lock(mutex_);
-  return rung_.wait_for(lock, time, [this] { return rings_; });
-}
-
-AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm)
-    : Store(store->getTimeout()), store_(std::move(store)), alarm_(std::move(alarm)) {}
+AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::stop_token failure)
+    : Store(store->getTimeout()), store_(std::move(store)), failure_(std::move(failure)) {}
 
 c10::intrusive_ptr<c10d::Store> AbortableStore::clone() {
-  return c10::make_intrusive<AbortableStore>(store_->clone(), alarm_);
+  return c10::make_intrusive<AbortableStore>(store_->clone(), failure_);
 }
 
 AbortableStore::Value AbortableStore::compareSet(const std::string& key, const Value& expected, const Value& desired) {
@@ -76,10 +44,14 @@ void AbortableStore::setTimeout(const std::chrono::milliseconds& timeout) {
 void AbortableStore::wait(const Keys& keys, const std::chrono::milliseconds& timeout) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + timeout;
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
     TORCH_CHECK_WITH(DistStoreError, timeout == kNoTimeout || Clock::now() < end, "after ", timeout.count(), " ms ",
                      keys.front(), " was not in the store");
-    TORCH_CHECK_WITH(DistStoreError, !alarm_->ringsWithin(pause), "the group has failed while ", keys.front(),
+    never.wait_for(lock, failure_, pause, [] { return false; });
+    TORCH_CHECK_WITH(DistStoreError, !failure_.stop_requested(), "the group has failed while ", keys.front(),
                      " was waited for in the store");
   }
 }

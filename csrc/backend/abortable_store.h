@@ -4,36 +4,20 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
+#include <stop_token>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace fairring {
 
-class Alarm {
- public:
-  void ring();
-  void ringsToo(const std::shared_ptr<Alarm>& other);  // with this one; at once if this one rings
-  bool rings() const;
-  bool ringsWithin(std::chrono::milliseconds time) const;
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable rung_;
-  bool rings_ = false;
-  std::vector<std::weak_ptr<Alarm>> others_;
-};
-
 class AbortableStore : public c10d::Store {
  public:
   using Keys = std::vector<std::string>;
   using Value = std::vector<std::uint8_t>;
 
-  // On that store's connection. `alarm` is shared with the copies, and with the thread that aborts.
-  AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm);
+  // On that store's connection. A stop ends its waits, and those of its copies: the group has failed.
+  AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::stop_token failure);
 
   c10::intrusive_ptr<c10d::Store> clone() override;  // on a connection of its own
   void set(const std::string& key, const Value& value) override { store_->set(key, value); }
@@ -53,7 +37,7 @@ class AbortableStore : public c10d::Store {
 
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
-  const std::shared_ptr<Alarm> alarm_;
+  const std::stop_token failure_;
 };
 
 }  // namespace fairring

@@ -38,7 +38,7 @@ std::function<std::string(const std::string&)> throughStore(const c10::intrusive
 
 // On a connection of its own: waiting on a store keeps all others off that store's.
 c10::intrusive_ptr<c10d::Store> DeviceRendezvous::store(std::chrono::milliseconds timeout) const {
-  auto store = c10::make_intrusive<AbortableStore>(ranks_.store(timeout)->clone(), ranks_.hasFailed);
+  auto store = c10::make_intrusive<AbortableStore>(ranks_.store(timeout)->clone(), ranks_.failure);
   store->setTimeout(timeout);
   return store;
 }
@@ -105,7 +105,7 @@ std::shared_ptr<Accelerator> DeviceRendezvous::make(int device, const std::vecto
                                 self == machineRanks.begin(),
                                 concat("rank ", ranks_.rank, " of group ", ranks_.group, ": the ranks of its machine")),
       .ncclLimits = ranks_.ncclLimits,
-      .isOver = [hasFailed = ranks_.hasFailed] { return hasFailed->rings(); },
+      .isOver = [failure = ranks_.failure] { return failure.stop_requested(); },
       .timeout = timeout,
   });
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -34,7 +35,7 @@ class DeviceRendezvous {
     std::function<std::vector<RankFacts>(std::chrono::milliseconds timeout)> facts;
     std::function<Error()> error;  // the group's, if it has failed
     NcclLimits ncclLimits;
-    std::shared_ptr<Alarm> hasFailed;
+    std::stop_token failure;
   };
 
   explicit DeviceRendezvous(Ranks ranks) : ranks_(std::move(ranks)) {}

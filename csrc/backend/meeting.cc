@@ -40,7 +40,7 @@ void awaitOthers(c10d::Store& own, c10d::Store& abortable, const std::string& ke
 void Meeting::run(const Meet& meet) {
   try {
     const StorePtr own = storeOfOwn();
-    const StorePtr store = c10::make_intrusive<AbortableStore>(own, broken_);
+    const StorePtr store = c10::make_intrusive<AbortableStore>(own, broken_.get_token());
     awaitOthers(*own, *store, meet());
     // NOLINTNEXTLINE(bugprone-empty-catch): the first call finds out why; or the store went with the rank that has it
   } catch (const std::exception&) {
@@ -63,7 +63,7 @@ Meeting::StorePtr Meeting::storeOfOwn() {
 }
 
 void Meeting::breakOff() {
-  broken_->ring();
+  broken_.request_stop();
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
@@ -74,10 +74,10 @@ void Meeting::end() {
   const auto over = [this] { return !isUnderWay_; };
   const std::function<void()> giveUp = std::exchange(giveUp_, nullptr);
   if (!giveUp) return;  // it has not begun, or has ended
-  changed_.wait_until(lock, until, [&] { return over() || broken_->rings(); });
+  changed_.wait_until(lock, until, [&] { return over() || broken_.stop_requested(); });
   if (!over()) {
     lock.unlock();
-    broken_->ring();
+    broken_.request_stop();
     giveUp();
     lock.lock();
   }

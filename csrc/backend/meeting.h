@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -35,7 +36,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   void run(const Meet& meet);
   StorePtr storeOfOwn();
 
-  const std::shared_ptr<Alarm> broken_ = std::make_shared<Alarm>();
+  std::stop_source broken_;
 
   std::mutex mutex_;  // guards all below; never held while anything waits
   std::condition_variable changed_;

@@ -61,7 +61,7 @@ Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFai
                       return group ? group->error() : Error();
                     },
                 .ncclLimits = options_.ncclLimits,
-                .hasFailed = hasFailed_}) {
+                .failure = failure_.get_token()}) {
   if (!store_) {
     listen(options_.name, roster.secret);
     return;
@@ -89,7 +89,7 @@ std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout)
   options.endsProcess = options.endsProcessWithDevice = false;
   auto trial = std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
                                             std::move(options), [](Completion&, bool) {});
-  hasFailed_->ringsToo(trial->hasFailed_);
+  trial->failsToo_.emplace(failure_.get_token(), [failure = trial->failure_]() mutable { failure.request_stop(); });
   return trial;
 }
 
@@ -242,7 +242,7 @@ void Membership::giveUp() {
 GroupId Membership::id() const { return endpoint_->id; }
 
 void Membership::announce(const Error& error) {
-  hasFailed_->ring();
+  failure_.request_stop();
   if (membersStore_) membersStore_->breakOff(error);
   notice_.tell(error, rendezvous_ ? rendezvous_->errorKey() : "", completion());
 }

@@ -11,14 +11,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "backend/abortable_store.h"
 #include "backend/device_rendezvous.h"
 #include "backend/failure_notice.h"
 #include "backend/members_store.h"
@@ -141,7 +142,8 @@ class Membership {
   const std::shared_ptr<Runtime> runtime_;
   const std::vector<RankFacts> rosterFacts_;
   const std::shared_ptr<MembersStore> membersStore_;  // where there is a roster
-  const std::shared_ptr<Alarm> hasFailed_ = std::make_shared<Alarm>();
+  std::stop_source failure_;
+  std::optional<std::stop_callback<std::function<void()>>> failsToo_;  // where this one is another's trial
   FailureNotice notice_;
   DeviceRendezvous devices_;
   std::shared_ptr<GroupEndpoint> endpoint_;  // changes until the ranks have met, under the rendezvous' lock

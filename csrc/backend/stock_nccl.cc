@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kPatience{5};
 StockNccl::StockNccl(Make make) : make_(make ? std::make_shared<const Make>(std::move(make)) : nullptr) {}
 
 StockNccl::BackendPtr StockNccl::get(const Use& use, const Meet& meet, const Prepare& prepare) {
-  TORCH_CHECK_WITH(DistBackendError, !broken_->rings(), "this process group has failed, or was aborted");
+  TORCH_CHECK_WITH(DistBackendError, !broken_.stop_requested(), "this process group has failed, or was aborted");
   const std::lock_guard making(making_);
   if (hasOlder_ && (use.isMessage || isElsewhere(use))) {
     if (BackendPtr older = make(Part::Older, use.device, meet, prepare)) return older;
@@ -44,12 +44,12 @@ StockNccl::BackendPtr StockNccl::make(Part part, const Device& device, const Mee
   }
   TORCH_CHECK_WITH(DistBackendError, make, "this process group has ended");
   const Met met = meet();
-  BackendPtr backend =
-      (*make)(met.generation, c10::make_intrusive<AbortableStore>(met.store->clone(), broken_), part, device);
+  BackendPtr backend = (*make)(
+      met.generation, c10::make_intrusive<AbortableStore>(met.store->clone(), broken_.get_token()), part, device);
   if (!backend) return nullptr;
   prepare(*backend);
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, make_ && !broken_->rings(), "the group ended while its NCCL was made");
+  TORCH_CHECK_WITH(DistBackendError, make_ && !broken_.stop_requested(), "the group ended while its NCCL was made");
   made = backend;
   return backend;
 }
@@ -64,13 +64,13 @@ std::vector<StockNccl::BackendPtr> StockNccl::made() const {
 }
 
 bool StockNccl::serves(const c10d::Backend& backend) const {
-  if (broken_->rings()) return false;
+  if (broken_.stop_requested()) return false;
   const std::lock_guard lock(mutex_);
   return &backend == nccl_.get() || &backend == older_.get();
 }
 
 void StockNccl::breakOff() {
-  broken_->ring();
+  broken_.request_stop();
   {
     const std::unique_lock untilBegun(beginning_, kPatience);
   }

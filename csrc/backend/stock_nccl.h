@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <stop_token>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -66,7 +67,7 @@ class StockNccl {
   bool isElsewhere(const Use& use) const;
   BackendPtr make(Part part, const Device& device, const Meet& meet, const Prepare& prepare);
 
-  const std::shared_ptr<Alarm> broken_ = std::make_shared<Alarm>();
+  std::stop_source broken_;
 
   mutable std::shared_timed_mutex beginning_;
   // Held while one is aborted, which waits for its kernels: no other thread may abort nccl2 then, nor shut it down.
