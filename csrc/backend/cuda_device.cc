@@ -8,7 +8,6 @@
 #include "base/cuda_error.h"
 #include "base/cuda_memory.h"
 #include "base/loaded_function.h"
-#include "device/cuda_accelerator.h"
 #include "kernels/device_images.h"
 #include "kernels/device_sums.h"
 
@@ -54,14 +53,14 @@ int fewestMultiprocessors() {
   return fewest;
 }
 
-std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
+std::unique_ptr<Accelerator> makeAccelerator(int device, int rank, const NcclRanks& machine,
+                                             const NcclPatience& patience, const NcclLimits& limits) {
   static const bool isSet = [] {
     whenDeviceIsFull([] { c10::getDeviceAllocator(c10::kCUDA)->emptyCache(); });
     return true;
   }();
   static_cast<void>(isSet);
-  return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst},
-                             {place.timeout, place.isOver}, place.ncclLimits);
+  return makeCudaAccelerator(device, rank, machine, patience, limits);
 }
 
 bool machineReduces(const Reduction& reduction) { return DeviceSums::has(reduction); }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/abortable_store.h"
 #include "backend/cuda_device.h"
+#include "backend/membership.h"
 #include "base/fields.h"
 
 namespace fairring {
@@ -38,38 +40,39 @@ std::function<std::string(const std::string&)> throughStore(const c10::intrusive
 
 // On a connection of its own: waiting on a store keeps all others off that store's.
 c10::intrusive_ptr<c10d::Store> DeviceRendezvous::store(std::chrono::milliseconds timeout) const {
-  auto store = c10::make_intrusive<AbortableStore>(ranks_.store(timeout)->clone(), ranks_.failure);
+  auto store = c10::make_intrusive<AbortableStore>(membership_.store(timeout)->clone(), membership_.failure());
   store->setTimeout(timeout);
   return store;
 }
 
 std::vector<std::string> DeviceRendezvous::answersOfAll(const std::string& question, const std::string& mine,
                                                         std::chrono::milliseconds timeout) {
-  check(!answered_.contains(question), ErrorKind::Usage, "rank ", ranks_.rank, " of group ", ranks_.group,
+  const MembershipOptions& ranks = membership_.options();
+  check(!answered_.contains(question), ErrorKind::Usage, "rank ", ranks.rank, " of group ", ranks.name,
         ": the question \"", question, "\" was answered before, and the store still holds the answers: a fault in ",
         "Fairring, which must give each question of a group a name of its own");
   std::vector<std::string> keys;
-  keys.reserve(static_cast<std::size_t>(ranks_.size));
-  for (int rank = 0; rank < ranks_.size; ++rank) {
-    keys.push_back(ranks_.key(concat("device/", question, "/", rank)));
+  keys.reserve(static_cast<std::size_t>(ranks.size));
+  for (int rank = 0; rank < ranks.size; ++rank) {
+    keys.push_back(membership_.key(concat("device/", question, "/", rank)));
   }
   try {
     const auto store = this->store(timeout);
-    store->set(keys.at(static_cast<std::size_t>(ranks_.rank)), kAnswer + mine);
+    store->set(keys.at(static_cast<std::size_t>(ranks.rank)), kAnswer + mine);
     std::vector<std::string> answers;
     for (const auto& value : store->multiGet(keys)) answers.emplace_back(value.begin() + 1, value.end());
     answered_.insert(question);
     return answers;
   } catch (const std::exception& e) {
-    if (const Error error = ranks_.error()) throw Failure(error);  // which has ended the wait
-    throw Failure(makeError(ErrorKind::Connection, "rank ", ranks_.rank, " of group ", ranks_.group,
+    if (const Error error = membership_.error()) throw Failure(error);  // which has ended the wait
+    throw Failure(makeError(ErrorKind::Connection, "rank ", ranks.rank, " of group ", ranks.name,
                             ": the group's ranks did not meet for their first call on CUDA tensors: ", e.what()));
   }
 }
 
 std::string DeviceRendezvous::firstReason(const std::string& question, const std::string& mine,
                                           std::chrono::milliseconds timeout) {
-  const std::vector<RankFacts> facts = ranks_.facts(timeout);
+  const std::vector<RankFacts> facts = membership_.factsOfAll(timeout);
   const std::vector<std::string> reasons = answersOfAll(question, mine, timeout);
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (!reasons[rank].empty()) return rankNamed(facts, rank) + reasons[rank];
@@ -95,19 +98,16 @@ std::string DeviceRendezvous::askOfDevices(std::vector<RankFacts>& facts, std::c
 std::shared_ptr<Accelerator> DeviceRendezvous::make(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
   if (tried_) return std::exchange(tried_, nullptr);
-  const auto self = std::ranges::find(machineRanks, ranks_.rank);
-  return makeAccelerator({
-      .device = device,
-      .rank = ranks_.rank,
+  const MembershipOptions& ranks = membership_.options();
+  const auto self = std::ranges::find(machineRanks, ranks.rank);
+  const NcclRanks machine{
       .index = static_cast<int>(self - machineRanks.begin()),
       .count = static_cast<int>(machineRanks.size()),
-      .fromFirst = throughStore(store(timeout), ranks_.key(concat("device/", machineRanks.front())),
+      .fromFirst = throughStore(store(timeout), membership_.key(concat("device/", machineRanks.front())),
                                 self == machineRanks.begin(),
-                                concat("rank ", ranks_.rank, " of group ", ranks_.group, ": the ranks of its machine")),
-      .ncclLimits = ranks_.ncclLimits,
-      .isOver = [failure = ranks_.failure] { return failure.stop_requested(); },
-      .timeout = timeout,
-  });
+                                concat("rank ", ranks.rank, " of group ", ranks.name, ": the ranks of its machine"))};
+  const auto isOver = [failure = membership_.failure()] { return failure.stop_requested(); };
+  return makeAccelerator(device, ranks.rank, machine, {timeout, isOver}, ranks.ncclLimits);
 }
 
 }  // namespace fairring

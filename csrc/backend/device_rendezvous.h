@@ -7,38 +7,24 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
 
-#include "backend/abortable_store.h"
-#include "base/error.h"
 #include "device/accelerator.h"
-#include "device/nccl_limits.h"
 #include "group/rank_facts.h"
 
 namespace fairring {
 
+class Membership;
+
 class DeviceRendezvous {
  public:
-  struct Ranks {
-    std::string group;
-    int rank;
-    int size;
-    std::function<c10::intrusive_ptr<c10d::Store>(std::chrono::milliseconds timeout)> store;
-    std::function<std::string(const std::string& name)> key;  // in that store, of this generation
-    std::function<std::vector<RankFacts>(std::chrono::milliseconds timeout)> facts;
-    std::function<Error()> error;  // the group's, if it has failed
-    NcclLimits ncclLimits;
-    std::stop_token failure;
-  };
-
-  explicit DeviceRendezvous(Ranks ranks) : ranks_(std::move(ranks)) {}
+  // The membership owns this.
+  explicit DeviceRendezvous(Membership& membership) : membership_(membership) {}
 
   // The answer of each rank, when all have answered. Throws Failure, of kind Usage if it was answered before: the old
   // answers would be taken for the new ones.
@@ -57,7 +43,7 @@ class DeviceRendezvous {
  private:
   c10::intrusive_ptr<c10d::Store> store(std::chrono::milliseconds timeout) const;
 
-  const Ranks ranks_;
+  Membership& membership_;
   std::set<std::string> answered_;
   std::shared_ptr<Accelerator> tried_;
 };

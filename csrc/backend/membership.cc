@@ -49,19 +49,7 @@ Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFai
       membersStore_(store_ ? nullptr : std::make_shared<MembersStore>(rosterFacts_, options_.rank, options_.ports)),
       notice_(store_, {.always = options_.endsProcess, .withDevice = options_.endsProcessWithDevice},
               std::move(onFailed)),
-      devices_({.group = options_.name,
-                .rank = options_.rank,
-                .size = options_.size,
-                .store = [this](std::chrono::milliseconds timeout) { return this->store(timeout); },
-                .key = [this](const std::string& name) { return rendezvous_ ? rendezvous_->key(name) : name; },
-                .facts = [this](std::chrono::milliseconds timeout) { return factsOfAll(timeout); },
-                .error =
-                    [this] {
-                      const std::shared_ptr<Group> group = groupIfMade();
-                      return group ? group->error() : Error();
-                    },
-                .ncclLimits = options_.ncclLimits,
-                .failure = failure_.get_token()}) {
+      devices_(*this) {
   if (!store_) {
     listen(options_.name, roster.secret);
     return;
@@ -207,6 +195,8 @@ std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
 Membership::StorePtr Membership::store(std::chrono::milliseconds timeout) const {
   return membersStore_ ? membersStore_->get(timeout) : store_;
 }
+
+std::string Membership::key(const std::string& name) const { return rendezvous_ ? rendezvous_->key(name) : name; }
 
 std::string Membership::meetInBackground(std::chrono::milliseconds timeout) {
   refuseIfAborted();

@@ -95,6 +95,7 @@ class Membership {
   std::int64_t generation(std::chrono::milliseconds timeout);
   // The store in which NCCL's ranks meet. With a roster it is the members' own, for which this waits.
   StorePtr store(std::chrono::milliseconds timeout) const;
+  std::string key(const std::string& name) const;  // in that store, of this generation
   const std::shared_ptr<MembersStore>& membersStore() const { return membersStore_; }  // null without a roster
   // Waits so for no call in particular, and as long for ranks that have died, which may be started again. Returns the
   // key in the store that is there once all ranks have fetched the facts.
@@ -103,6 +104,7 @@ class Membership {
   GroupId id() const;              // once the ranks have met
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
+  std::stop_token failure() const { return failure_.get_token(); }  // stopped once the group has failed
 
   const MembershipOptions& options() const { return options_; }
   // A call is about to be made on a device, by NCCL or by the engine.
