@@ -72,7 +72,7 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
   }
   setPolling(false);
   poll();
-  ownership_.give({.due = !jobs_.empty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
+  ownership_.give({.due = !work_.isEmpty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
   return true;
 }
 
@@ -86,11 +86,11 @@ void Loop::progressAndGive() {
   assert(isCurrent());
   const auto end = now_() + kShortJobs;
   do {  // descriptors last: polling them is a system call, and a posted task rarely makes one ready at once
-    while ((runPosted() || runDueTimers() || runPieces()) && now_() < end) {
+    while ((runPosted() || runDueTimers() || runPieces(WorkQueue::Among::All)) && now_() < end) {
     }
   } while (now_() < end && serveDescriptors());
   endTurn();
-  ownership_.give({.due = !jobs_.empty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
+  ownership_.give({.due = !work_.isEmpty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
 }
 
 void Loop::progressInBackground() {
@@ -106,8 +106,10 @@ bool Loop::serve() {
   turnsUnserved_ = 0;
   bool served = runPosted();
   served = runDueTimers() || served;
-  served = runPieces() || served;
+  // Shared jobs are left to helpers, unless there is nothing else to do.
+  served = runPieces(hasHelpers() ? WorkQueue::Among::Unshared : WorkQueue::Among::All) || served;
   served = serveDescriptors() || served;
+  if (!served && hasHelpers()) served = runPieces(WorkQueue::Among::All);
   endTurn();
   return served;
 }
@@ -137,7 +139,7 @@ bool Loop::poll(EventTime at) {
 // Looks at memory alone, until it sees something. Looks at nothing where there is work to do, which goes first, or when
 // so many turns in a row have served nothing else.
 bool Loop::pollOften(EventTime at) {
-  if (!jobs_.empty() || pollers_.empty() || ++turnsUnserved_ >= kPolls) return false;
+  if (!work_.isEmpty() || pollers_.empty() || ++turnsUnserved_ >= kPolls) return false;
   for (int i = 0; i < kPolls; ++i) {
     if (poll(at)) return true;
   }
@@ -186,26 +188,14 @@ bool Loop::runDueTimers() {
   return served;
 }
 
-Loop::Jobs::iterator Loop::nextJob() {
-  constexpr std::uint64_t kPatientEvery = 8;
-  if (++jobsServed_ % kPatientEvery != 0) return jobs_.begin();
-  const auto patient = jobs_.lower_bound({kPatient, 0});
-  return patient != jobs_.end() ? patient : jobs_.begin();
-}
-
-bool Loop::runPieces() {
-  if (jobs_.empty()) return false;
+bool Loop::runPieces(WorkQueue::Among among) {
+  if (work_.isEmpty()) return false;
+  const WorkQueue::Invoke invoked = [this](const Task& task) { invoke(task); };
   const auto end = now_() + kShortJobs;
-  bool more = false;
-  do {
-    const auto next = nextJob();
-    const auto key = next->first;
-    const std::shared_ptr<Piece> piece = next->second.piece;  // the piece may drop its own job
-    more = false;
-    invoke([&] { more = (*piece)(); });
-    if (!more) jobs_.erase(key);
-  } while (!more && !jobs_.empty() && now_() < end);
-  return true;
+  WorkQueue::Ran ran = work_.runPiece(among, invoked);
+  const bool any = ran != WorkQueue::Ran::Nothing;
+  while (ran == WorkQueue::Ran::Whole && now_() < end) ran = work_.runPiece(among, invoked);
+  return any;
 }
 
 Loop::Clock::time_point Loop::eventTime() {
@@ -244,12 +234,17 @@ void Loop::forgetUncaught(const void* owner) {
 
 void Loop::work(const void* owner, std::uint64_t urgency, Piece piece) {
   assert(isCurrent());
-  jobs_.emplace(std::pair(urgency, nextId_++), Job{owner, std::make_shared<Piece>(std::move(piece))});
+  work_.add(owner, urgency, std::move(piece));
+}
+
+void Loop::share(const void* owner, std::uint64_t urgency, Piece piece, Task done) {
+  assert(isCurrent());
+  work_.share(owner, urgency, std::move(piece), std::move(done));
 }
 
 void Loop::dropWork(const void* owner) {
   assert(isCurrent());
-  std::erase_if(jobs_, [owner](const auto& job) { return job.second.owner == owner; });
+  work_.drop(owner);
 }
 
 Loop::TimerId Loop::at(Clock::time_point when, Task task) {

@@ -1,4 +1,4 @@
-// The loop: one queue of posted tasks, timers, file descriptors and long jobs, served turn by turn.
+// The loop: one queue of posted tasks, timers, file descriptors and long jobs (work_queue.h), served turn by turn.
 // It is not a thread: its progress has one owner at a time (progress_ownership.h), and only the owner may touch the
 // loop's objects (slices, channels, control connections); such code asserts isCurrent(). The owner is a LoopThread or a
 // waiting caller; a test steps the loop by hand. Tasks, handlers and pieces of jobs never block. post(), postAndTake(),
@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/progress_ownership.h"
 #include "base/spin_policy.h"
+#include "base/work_queue.h"
 
 namespace fairring {
 
@@ -24,7 +25,7 @@ class Loop {
  public:
   using Clock = ProgressOwnership::Clock;
   using Task = ProgressOwnership::Task;
-  using Piece = std::function<bool()>;  // does a part of a long job; false when there is no more to do
+  using Piece = WorkQueue::Piece;
   using Ready = std::function<void(std::uint32_t epollEvents)>;
   using TimerId = std::uint64_t;
   using Now = std::function<Clock::time_point()>;
@@ -70,12 +71,15 @@ class Loop {
   // Called by the thread that serves when no other does (loop_thread.h): one turn, or one sleep.
   void progressInBackground();
 
-  // Long work (copies, sums) in pieces, one per turn, so that messages are served in between; several short jobs, which
-  // end with their first piece, share a turn. The job with the smallest urgency goes first: the oldest slice's, since
-  // later ones wait for it anyway. Jobs from kPatient on let all others go first, except for one job in eight.
-  static constexpr std::uint64_t kPatient = 1ULL << 63;
+  // Long work in pieces, one per turn, so that messages are served in between; several short jobs, which end with their
+  // first piece, share a turn.
+  static constexpr std::uint64_t kPatient = WorkQueue::kPatient;
   void work(const void* owner, std::uint64_t urgency, Piece piece);
-  void dropWork(const void* owner);  // no piece of this owner's jobs runs any more
+  // The same for pieces that helpers may run. `done` follows on the loop.
+  void share(const void* owner, std::uint64_t urgency, Piece piece, Task done);
+  void dropWork(const void* owner);  // no piece of this owner's jobs runs any more, and no `done`
+  void setHelpers(std::size_t count) { work_.setHelpers(count); }
+  bool hasHelpers() const { return work_.hasHelpers(); }
 
   // A source of events in memory rather than on a descriptor: a spinning thread polls it instead of being woken.
   struct Poller {
@@ -99,11 +103,6 @@ class Loop {
   void unwatch(int fd);
 
  private:
-  struct Job {
-    const void* owner;
-    std::shared_ptr<Piece> piece;
-  };
-  using Jobs = std::map<std::pair<std::uint64_t, std::uint64_t>, Job>;  // by urgency, then age
   struct Watched {
     std::uint64_t token;
     std::shared_ptr<Ready> ready;
@@ -115,8 +114,10 @@ class Loop {
   bool serve();
   bool runPosted(EventTime firstAt = std::nullopt);
   bool runDueTimers();
-  bool runPieces();
-  Jobs::iterator nextJob();
+  bool runPieces(WorkQueue::Among among);
+  void runOver() {
+    work_.runOver([this](const Task& task) { invoke(task); });
+  }
   void openDescriptors();
   bool serveDescriptors();  // those that are ready
   bool poll(EventTime at = std::nullopt);
@@ -132,8 +133,6 @@ class Loop {
   std::uint64_t nextId_ = 1;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
   std::unordered_map<TimerId, Clock::time_point> timerTimes_;
-  Jobs jobs_;
-  std::uint64_t jobsServed_ = 0;
   std::unordered_map<int, Watched> watched_;
   std::unordered_map<std::uint64_t, int> tokens_;
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
@@ -143,6 +142,7 @@ class Loop {
   int pending_ = 0;
   bool polling_ = false;
   int turnsUnserved_ = 0;  // since serve() was called last
+  WorkQueue work_;         // last: its helpers post
 };
 
 }  // namespace fairring

@@ -21,7 +21,7 @@ Descriptor opened(int fd, const char* call) {
 
 }  // namespace
 
-Loop::Loop() : now_(Clock::now) {
+Loop::Loop() : now_(Clock::now), work_([this] { post([this] { runOver(); }); }) {
   openDescriptors();
   epoll_event event{};
   event.events = EPOLLIN;
@@ -30,7 +30,8 @@ Loop::Loop() : now_(Clock::now) {
     throw Failure(systemError("epoll_ctl"));
 }
 
-Loop::Loop(Now now) : now_(std::move(now)), ownership_(ProgressOwnership::Alarm::None) {}
+Loop::Loop(Now now)
+    : now_(std::move(now)), ownership_(ProgressOwnership::Alarm::None), work_([this] { post([this] { runOver(); }); }) {}
 
 void Loop::openDescriptors() { epoll_ = opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"); }
 
