@@ -4,16 +4,21 @@
 
 namespace fairring {
 
+Job Job::shared(Loop::Piece piece) {
+  Job job(std::move(piece));
+  job.isShared_ = true;
+  return job;
+}
+
 Job Job::timed(std::chrono::nanoseconds& sum) && {
   if (isEmpty()) return {};
-  return Job(
-      [piece = std::move(piece_), &sum] {
-        const auto began = std::chrono::steady_clock::now();
-        const bool isMore = piece();
-        sum += std::chrono::steady_clock::now() - began;
-        return isMore;
-      },
-      isShort_);
+  piece_ = [piece = std::move(piece_), &sum] {
+    const auto began = std::chrono::steady_clock::now();
+    const bool isMore = piece();
+    sum += std::chrono::steady_clock::now() - began;
+    return isMore;
+  };
+  return std::move(*this);
 }
 
 bool Job::runAtOnce() {
@@ -24,6 +29,7 @@ bool Job::runAtOnce() {
 
 void Job::run(Loop& loop, const void* owner, std::uint64_t urgency, std::function<void()> done) && {
   if (runAtOnce()) return done();
+  if (isShared_) return loop.share(owner, urgency, std::move(piece_), std::move(done));
   loop.work(owner, urgency, [piece = std::move(piece_), done = std::move(done)] {
     if (piece()) return true;
     done();

@@ -18,6 +18,8 @@ class Job {
   Job() = default;  // there is nothing to do
   // isShort: the first piece is the whole job, and takes a few microseconds at most.
   explicit Job(Loop::Piece piece, bool isShort = false) : piece_(std::move(piece)), isShort_(isShort) {}
+  // A long one of pieces that any thread may run (base/work_queue.h).
+  static Job shared(Loop::Piece piece);
 
   // The same job, which adds the time of its pieces. The sum has to outlive it.
   Job timed(std::chrono::nanoseconds& sum) &&;
@@ -32,6 +34,7 @@ class Job {
  private:
   Loop::Piece piece_;
   bool isShort_ = false;
+  bool isShared_ = false;
 };
 
 // Work that has been cut into pieces.

@@ -50,7 +50,9 @@ template <class Work>  // Sums, or Copies
 Job jobOfWork(Work work) {
   const std::uint64_t bytes = work.bytesRead();
   if (bytes == 0) return {};
-  return Job([work = std::move(work)]() mutable { return work.runSome(kPieceBytes); }, bytes <= kAtOnceBytes);
+  auto piece = [work = std::move(work)]() mutable { return work.runSome(kPieceBytes); };
+  // A job of one or two pieces is over before a helper is awake.
+  return bytes > 2 * kPieceBytes ? Job::shared(std::move(piece)) : Job(std::move(piece), bytes <= kAtOnceBytes);
 }
 
 }  // namespace

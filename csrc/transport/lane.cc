@@ -19,6 +19,8 @@ namespace {
 constexpr double kChunkSeconds = 2e-3;
 constexpr double kLoneChunkSeconds = 8e-3;
 constexpr std::uint32_t kSmallestCut = 32 << 10;
+// It takes a helper some microseconds to begin, as long as it takes to send a tenth of that.
+constexpr std::uint64_t kLeastHelpedBytes = 128 << 10;
 
 bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
 
@@ -60,7 +62,7 @@ Packets Lane::packets() const {
 void Lane::give(SendQueue::Chunk chunk) {
   assert(loop_.isCurrent() && hasRoom());
   chunk.header.acked = confirmed_ = reader_.chunks();
-  output_.push_back({chunk.header, chunk.data, chunk.of});
+  output_.frames.push_back({chunk.header, chunk.data, chunk.of});
   if (!chunk.isSmall()) {
     rate_.gave(outstanding_, loop_.now());
     outstanding_ += chunk.header.bytes;
@@ -69,45 +71,92 @@ void Lane::give(SendQueue::Chunk chunk) {
 }
 
 void Lane::flush() {
+  if (gone_ || helped_ > 0) return;
+  if (isForHelper()) return blocked_ ? void() : handOver();
   stream_.flush();
-  while (!gone_ && !output_.empty()) {
-    std::array<iovec, kMostPieces> pieces;
-    std::size_t count = 0;
-    std::size_t skip = offset_;
-    for (auto frame = output_.begin(); frame != output_.end() && count + 2 <= kMostPieces; ++frame) {
-      if (skip < sizeof frame->header) {
-        pieces[count++] = {reinterpret_cast<std::byte*>(&frame->header) + skip, sizeof frame->header - skip};
-      }
-      const std::size_t ofData = skip - std::min(skip, sizeof frame->header);
-      if (ofData < frame->header.bytes) {
-        pieces[count++] = {const_cast<std::byte*>(frame->data) + ofData, frame->header.bytes - ofData};
-      }
-      skip = 0;
-    }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    const ssize_t bytes = stream_.send(message);
-    if (bytes < 0 && isTransient(errno)) break;
-    if (bytes < 0) {  // broken: reading finds the end, and possibly data before it
-      output_.clear();
-      ::shutdown(stream_.socket().get(), SHUT_RDWR);
-      return;
-    }
-    sends_ += output_.back().of ? 1 : 0;  // a mere acknowledgement stands last, and alone
-    sent(static_cast<std::size_t>(bytes));
+  while (output_.send(stream_)) {
   }
-  if (gone_ || blocked_ == !isFlushed()) return;
-  blocked_ = !isFlushed();
+  settle();
+}
+
+bool Lane::isForHelper() const {
+  return loop_.hasHelpers() && !stream_.isSealed() && output_.bytes() >= kLeastHelpedBytes;
+}
+
+void Lane::handOver() {
+  withHelper_ = std::make_shared<Output>(std::exchange(output_, {}));
+  helped_ = withHelper_->frames.size();
+  loop_.share(
+      this, 0, [this, output = withHelper_] { return output->send(stream_); },
+      [this] {
+        const auto self = shared_from_this();  // the owner may drop it in its calls
+        takeBack();
+        settle();
+        const auto owner = owner_.lock();
+        if (owner && !gone_ && takeAcknowledgements(*owner)) owner->onProgress();
+      });
+}
+
+void Lane::takeBack() {
+  helped_ = 0;
+  std::ranges::move(output_.frames, std::back_inserter(withHelper_->frames));
+  output_ = std::move(*std::exchange(withHelper_, nullptr));
+}
+
+// Counts what has been sent, and waits for the stream if there is more.
+void Lane::settle() {
+  sentWhole_ += std::exchange(output_.sentWhole, 0);
+  sends_ += std::exchange(output_.sends, 0);
+  if (output_.isBroken) {  // reading finds the end, and possibly data before it
+    output_.frames.clear();
+    ::shutdown(stream_.socket().get(), SHUT_RDWR);
+    return;
+  }
+  const bool isBlocked = output_.isFull || stream_.hasUnsent();
+  if (std::exchange(blocked_, isBlocked) == isBlocked) return;
   loop_.rewatch(stream_.socket().get(), blocked_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void Lane::sent(std::size_t bytes) {
-  offset_ += bytes;
-  while (!output_.empty() && offset_ >= sizeof(ChunkHeader) + output_.front().header.bytes) {
-    offset_ -= sizeof(ChunkHeader) + output_.front().header.bytes;
-    if (output_.front().of) ++sentWhole_;
-    output_.pop_front();
+std::uint64_t Lane::Output::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Frame& frame : frames) bytes += sizeof frame.header + frame.header.bytes;
+  return bytes - offset;
+}
+
+bool Lane::Output::send(Stream& stream) {
+  isFull = false;
+  if (frames.empty()) return false;
+  std::array<iovec, kMostPieces> pieces;
+  std::size_t count = 0;
+  std::size_t skip = offset;
+  for (auto frame = frames.begin(); frame != frames.end() && count + 2 <= kMostPieces; ++frame) {
+    if (skip < sizeof frame->header) {
+      pieces[count++] = {reinterpret_cast<std::byte*>(&frame->header) + skip, sizeof frame->header - skip};
+    }
+    const std::size_t ofData = skip - std::min(skip, sizeof frame->header);
+    if (ofData < frame->header.bytes) {
+      pieces[count++] = {const_cast<std::byte*>(frame->data) + ofData, frame->header.bytes - ofData};
+    }
+    skip = 0;
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  const ssize_t bytes = stream.send(message);
+  isFull = bytes < 0 && isTransient(errno);
+  isBroken = bytes < 0 && !isFull;
+  if (bytes < 0) return false;
+  sends += frames.back().of ? 1 : 0;  // a mere acknowledgement stands last, and alone
+  sent(static_cast<std::size_t>(bytes));
+  return !frames.empty();
+}
+
+void Lane::Output::sent(std::size_t bytes) {
+  offset += bytes;
+  while (!frames.empty() && offset >= sizeof(ChunkHeader) + frames.front().header.bytes) {
+    offset -= sizeof(ChunkHeader) + frames.front().header.bytes;
+    if (frames.front().of) ++sentWhole;
+    frames.pop_front();
   }
 }
 
@@ -115,7 +164,11 @@ void Lane::onReady(std::uint32_t events) {
   const auto self = shared_from_this();  // the owner may drop it in its calls
   const auto owner = owner_.lock();
   if (!owner) return;
-  if ((events & EPOLLOUT) != 0) flush();
+  if ((events & EPOLLOUT) != 0) {
+    output_.isFull = false;
+    if (isForHelper()) settle();
+    flush();
+  }
   if (!gone_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(*owner);
   if (gone_) return;
   acknowledgeSoon();
@@ -152,13 +205,15 @@ void Lane::readOn() {
 
 // False if there were more than there can be.
 bool Lane::takeAcknowledgements(LaneOwner& owner) {
-  std::uint32_t count = reader_.acked() - acked_;
+  std::size_t count = reader_.acked() - acked_;
+  // A helper may have sent more than has been counted yet.
+  if (helped_ > 0) count = std::min(count, sentWhole_);
   if (count == 0) return true;
   if (count > sentWhole_) {
     owner.onFault(makeError(ErrorKind::Connection, count, " chunks were acknowledged and only ", sentWhole_, " sent"));
     return false;
   }
-  acked_ += count;
+  acked_ += static_cast<std::uint32_t>(count);
   sentWhole_ -= count;
   std::uint64_t bytes = 0;
   for (; count > 0; --count) {
@@ -187,18 +242,22 @@ void Lane::acknowledgeSoon() {
 void Lane::acknowledge() {
   confirmed_ = reader_.chunks();
   // A header that is still queued will carry the acknowledgement too.
-  if (output_.size() > (offset_ > 0 ? 1U : 0U)) {
-    for (auto frame = output_.begin() + (offset_ > 0 ? 1 : 0); frame != output_.end(); ++frame) {
+  const std::ptrdiff_t begun = output_.offset > 0 ? 1 : 0;
+  if (std::ssize(output_.frames) > begun) {
+    for (auto frame = output_.frames.begin() + begun; frame != output_.frames.end(); ++frame) {
       frame->header.acked = confirmed_;
     }
     return;
   }
-  output_.push_back({{.message = {.kind = kNoMessage}, .acked = confirmed_}, nullptr, nullptr});
+  output_.frames.push_back({{.message = {.kind = kNoMessage}, .acked = confirmed_}, nullptr, nullptr});
   flush();
 }
 
 void Lane::sayEnd() {
-  if (gone_ || offset_ > 0) return;
+  if (gone_) return;
+  loop_.dropWork(this);
+  if (withHelper_) takeBack();
+  if (output_.offset > 0) return;
   ChunkHeader header{.message = {.kind = kEnd}, .acked = reader_.chunks()};
   iovec piece{&header, sizeof header};
   msghdr message{};
@@ -209,6 +268,7 @@ void Lane::sayEnd() {
 
 void Lane::drop() {
   if (std::exchange(gone_, true)) return;
+  loop_.dropWork(this);
   loop_.cancel(confirmation_);
   loop_.unwatch(stream_.socket().get());
   stream_.close();

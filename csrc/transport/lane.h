@@ -1,7 +1,8 @@
 // A lane: one connection to one peer that has passed the challenge. It sends the chunks that it is given, from their
 // place, as many as the socket takes per system call, and keeps them until they are acknowledged. It receives by a
 // FrameReader and acknowledges whole chunks: at once if the sender waits for it, else with the next header that way.
-// Owned by the peer's channel, which may drop it from any of its calls. On the loop only.
+// If the loop has helpers, they send what is long: it is a shared job's until that ends, and nothing else of the lane
+// is sent meanwhile. Owned by the peer's channel, which may drop it from any of its calls. On the loop only.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void start();  // once it is owned
 
-  bool hasRoom() const { return !blocked_ && !gone_ && output_.size() < kMostPieces / 2; }
+  bool hasRoom() const { return !blocked_ && !gone_ && output_.frames.size() + helped_ < kMostPieces / 2; }
   // The size of a chunk that this lane carries in a few milliseconds. alone: its peer has no other lane.
   std::uint32_t chunkBytes(bool alone) const;
   double secondsFor(std::uint64_t bytes) const;  // until these bytes, and all that the lane has, are delivered
@@ -49,7 +50,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void give(SendQueue::Chunk chunk);
   void flush();
-  bool isFlushed() const { return output_.empty() && !stream_.hasUnsent(); }
+  bool isFlushed() const { return output_.frames.empty() && helped_ == 0 && !stream_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
   Packets packets() const;                        // none if the system does not count them
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
@@ -71,6 +72,23 @@ class Lane : public std::enable_shared_from_this<Lane> {
     std::shared_ptr<SendQueue::Outgoing> of;  // none for a header without a message
   };
 
+  struct Output {  // in order
+    std::deque<Frame> frames;
+    std::size_t offset = 0;      // of the first frame, that has been sent
+    std::size_t sentWhole = 0;   // chunks, since they were counted last
+    std::uint64_t sends = 0;     // likewise
+    bool isFull = false;         // the stream takes no more for now
+    bool isBroken = false;
+
+    std::uint64_t bytes() const;
+    bool send(Stream& stream);  // as much as one system call takes; false: no more can go at present
+    void sent(std::size_t bytes);
+  };
+
+  bool isForHelper() const;
+  void handOver();
+  void takeBack();
+  void settle();
   Loop::Ready whenReady();
   void onReady(std::uint32_t events);
   void read(LaneOwner& owner);
@@ -78,7 +96,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool takeAcknowledgements(LaneOwner& owner);
   void acknowledge();
   void acknowledgeSoon();
-  void sent(std::size_t bytes);
   void leave(LaneOwner& owner, const Error& error);
 
   Loop& loop_;
@@ -90,8 +107,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool gone_ = false;
   bool blocked_ = false;  // the stream takes no more for now
 
-  std::deque<Frame> output_;
-  std::size_t offset_ = 0;  // of the first frame, that has been sent
+  Output output_;
+  std::shared_ptr<Output> withHelper_;  // touched by it until its job ends
+  std::size_t helped_ = 0;              // frames that were handed over so
   std::deque<SendQueue::Chunk> unacknowledged_;
   std::size_t sentWhole_ = 0;  // of these
   std::uint64_t outstanding_ = 0;

@@ -32,6 +32,7 @@ class Stream {
   void flush() {
     if (tls_) tls_->flush();
   }
+  bool isSealed() const { return tls_ != nullptr; }
   bool hasUnsent() const { return tls_ && tls_->hasUnsent(); }
   bool hasUnread() const { return tls_ && tls_->hasUnread(); }
   void close() {

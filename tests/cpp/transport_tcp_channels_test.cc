@@ -31,10 +31,19 @@ struct Tcp {
 using OneLane = Tcp<1>;
 using SeveralLanes = Tcp<Mesh::kLanes>;
 
+struct Helped : OneLane {
+  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
+    loop.setHelpers(2);
+    return OneLane::join(loop, receiver, std::move(seat));
+  }
+};
+
 }  // namespace
 
 INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, ChannelsDelivery, OneLane);
 INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, ChannelsEnding, OneLane);
+INSTANTIATE_TYPED_TEST_SUITE_P(Helped, ChannelsDelivery, Helped);
+INSTANTIATE_TYPED_TEST_SUITE_P(Helped, ChannelsEnding, Helped);
 INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, ChannelsDelivery, SeveralLanes);
 INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, ChannelsEnding, SeveralLanes);
 
