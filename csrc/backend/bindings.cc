@@ -62,6 +62,7 @@ PYBIND11_MODULE(_core, module) {
                     [](MembershipOptions& o, std::pair<std::uint32_t, std::uint32_t> railAndSite) {
                       std::tie(o.lanes, o.siteLanes) = railAndSite;
                     })
+      .def_readwrite("helpers", &MembershipOptions::helpers)
       .def_readwrite("devices", &MembershipOptions::devices)
       .def_readwrite("devices_on_trial", &MembershipOptions::devicesOnTrial)
       .def_readwrite("least_on_device", &MembershipOptions::leastOnDevice)

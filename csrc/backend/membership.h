@@ -42,6 +42,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   TransportSettings transport;
   std::uint32_t lanes = 1;                     // of TCP: connections to a peer of this site
   std::uint32_t siteLanes = 1;                 // and to one of another
+  std::optional<std::size_t> helpers;          // threads that help the loop; none: by the cores
   bool devices = false;                        // calls on CUDA tensors are the engine's
   bool devicesOnTrial = false;                 // and only where a trial of the group says so (device_trial.h)
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two

@@ -4,9 +4,11 @@
 
 #include <c10/util/Exception.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace fairring {
@@ -35,6 +37,18 @@ std::vector<std::string> all(const Interfaces& interfaces) {
   return addresses;
 }
 
+// Of those that this process may run on, its share beside the other ranks of the machine.
+std::size_t coresOfRank(std::size_t ranks) {
+  cpu_set_t allowed;
+  const std::size_t online = std::thread::hardware_concurrency();
+  const std::size_t here =
+      ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? static_cast<std::size_t>(CPU_COUNT(&allowed)) : online;
+  return std::min(here, online / ranks);
+}
+
+// The loop and the program need cores, too.
+std::size_t helpersFor(std::size_t cores) { return cores < 4 ? 0 : cores < 8 ? 1 : 2; }
+
 }  // namespace
 
 std::shared_ptr<Runtime> Runtime::acquire(const Interfaces& interfaces, ListenPorts ports) {
@@ -52,5 +66,9 @@ Runtime::Runtime(Interfaces interfaces, ListenPorts ports)
     : interfaces_(std::move(interfaces)), acceptor_(loop_, all(interfaces_), ports, [this](const std::string& text) {
         completion_.post([text] { TORCH_WARN("fairring: ", text); });  // writing may block
       }) {}
+
+void Runtime::help(std::optional<std::size_t> helpers, std::size_t ranks) {
+  loop_.loop().post([this, count = helpers.value_or(helpersFor(coresOfRank(ranks)))] { loop_.loop().setHelpers(count); });
+}
 
 }  // namespace fairring

@@ -5,7 +5,9 @@
 // one of the user's threads).
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,9 @@ class Runtime {
   CopyWaiters& copyWaiters() { return copyWaiters_; }
   Threads threads() { return {loop_, vitals_}; }
   Acceptor& acceptor() { return acceptor_; }
+  // Gives the loop helper threads (base/work_queue.h), no fewer than it has: so many, or if none are given, by the cores
+  // that there are for each of these ranks of the machine.
+  void help(std::optional<std::size_t> helpers, std::size_t ranks);
   const Interfaces& interfaces() const { return interfaces_; }  // of the first group
 
  private:

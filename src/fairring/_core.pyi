@@ -32,6 +32,7 @@ class MembershipOptions:
     cost_rows: list[tuple[float, float, float, float]]  # by level; empty: the built-in ones
     transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", "verbs", or TensorPipe's "uv", "shm", "ibv"
     lanes: tuple[int, int]  # likewise
+    helpers: int | None  # threads; None: by the cores
     reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # calls on CUDA tensors are the engine's
     devices_on_trial: bool  # and only where a trial of the group says so

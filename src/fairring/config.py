@@ -26,6 +26,7 @@ PREFIX = "FAIRRING_"
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400.0
 SECRET_BYTES = 16  # the least that a secret file may hold
 MOST_LANES = 16
+MOST_HELPERS = 8
 TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 
 
@@ -107,6 +108,12 @@ VARIABLES = (
         "FAIRRING_LANES",
         "1",
         "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
+    ),
+    Variable(
+        "FAIRRING_HELPERS",
+        "by the cores",
+        "Threads that help with long copies, sums and sends: 0 to 8. By default 1 if each rank of the machine has four "
+        "cores, 2 if it has eight, else none.",
     ),
     Variable(
         "FAIRRING_CUDA",
@@ -212,6 +219,12 @@ def _transport(name: str, text: str) -> str:
     raise ConfigError(
         f"{name}={text!r} is not a transport; give auto, tcp, verbs, tensorpipe, tensorpipe:uv, :shm or :ibv"
     )
+
+
+def _helpers(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]", text.strip()) or int(text) > MOST_HELPERS:
+        raise ConfigError(f"{name}={text!r} is not a number of threads; give 0 to {MOST_HELPERS}")
+    return int(text)
 
 
 def _lanes_of_a_level(name: str, text: str) -> int:
@@ -342,6 +355,7 @@ class Config:
     # For the rails, and between sites. Also "tcp" and "verbs" (our own), or TensorPipe's "uv", "shm", "ibv".
     transports: tuple[str, str] = field(default=("auto", "auto"), metadata=_of("FAIRRING_TRANSPORT", _transports))
     lanes: tuple[int, int] = field(default=(1, 1), metadata=_of("FAIRRING_LANES", _lanes))  # likewise
+    helpers: int | None = field(default=None, metadata=_of("FAIRRING_HELPERS", _helpers))  # None: by the cores
     cost_rows: CostRows | None = field(default=None, metadata=_of("FAIRRING_COST_ROWS", _cost_rows))
     machine: str | None = field(default=None, metadata=_of("FAIRRING_MACHINE", _name))
     site: str = field(default="", metadata=_of("FAIRRING_SITE", _name))

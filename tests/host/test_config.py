@@ -147,6 +147,17 @@ def test_other_numbers_of_lanes_are_errors(text: str) -> None:
         read(FAIRRING_LANES=text)
 
 
+def test_helpers_follow_the_cores_unless_they_are_given() -> None:
+    assert read().helpers is None
+    assert [read(FAIRRING_HELPERS=text).helpers for text in ("0", " 8 ")] == [0, 8]
+
+
+@pytest.mark.parametrize("text", ["9", "-1", "auto", "1.5", "٣"])
+def test_other_numbers_of_helpers_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"FAIRRING_HELPERS=.*0 to 8"):
+        read(FAIRRING_HELPERS=text)
+
+
 def test_cuda_is_off_unless_switched_on_and_must_be_so_on_all_ranks() -> None:
     assert read().cuda.use == "off"
     assert read(FAIRRING_CUDA="on").cuda == ("on", None)

@@ -102,6 +102,7 @@ def _draw_settings(draw: random.Random, with_sites: bool) -> Settings:
         "FAIRRING_SLICE_SIZE": largest,
         "FAIRRING_TRANSPORT": draw.choice(transports),
         "FAIRRING_LANES": draw.choice(lanes),
+        "FAIRRING_HELPERS": draw.choice((None, None, "1", "2")),
     }
     variables = {name: str(value) for name, value in drawn.items() if value is not None}
     tls = draw.random() < 0.1 and "tensorpipe" not in variables.get("FAIRRING_TRANSPORT", "")
