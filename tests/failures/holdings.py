@@ -55,7 +55,7 @@ def take(pid: int | str = "self") -> Holdings:
         descriptors=Counter(_descriptors(process / "fd")),
         maps=Counter(_shared_maps((process / "maps").read_text())),
         shared_files=Counter(path.name for path in Path("/dev/shm").iterdir()),
-        children=Counter(word for text in _texts(process / "task", "children") for word in text.split()),
+        children=Counter(map(str, children_of(pid))),
         memory=int(_field((process / "status").read_text(), "RssAnon")) * KIB,
     )
 
@@ -98,6 +98,10 @@ def _shared_maps(text: str) -> list[str]:
 def _field(text: str, name: str) -> str:
     (line,) = [line for line in text.splitlines() if line.startswith(f"{name}:")]
     return line.split()[1]
+
+
+def children_of(pid: int | str) -> list[int]:
+    return [int(word) for text in _texts(Path(f"/proc/{pid}/task"), "children") for word in text.split()]
 
 
 def listening_ports(pid: int) -> set[int]:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from failures.holdings import children_of
 from failures.stage import PATIENCE_SECONDS, Stage, StageError
 
 
@@ -177,9 +177,3 @@ class Play:
             code=self.stage.codes[pid],
             log=self.log(rank),
         )
-
-
-def children_of(pid: int) -> list[int]:
-    return [
-        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
-    ]
