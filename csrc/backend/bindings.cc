@@ -63,6 +63,7 @@ PYBIND11_MODULE(_core, module) {
                       std::tie(o.lanes, o.siteLanes) = railAndSite;
                     })
       .def_readwrite("helpers", &MembershipOptions::helpers)
+      .def_readwrite("ranks_here", &MembershipOptions::ranksHere)
       .def_readwrite("devices", &MembershipOptions::devices)
       .def_readwrite("devices_on_trial", &MembershipOptions::devicesOnTrial)
       .def_readwrite("least_on_device", &MembershipOptions::leastOnDevice)

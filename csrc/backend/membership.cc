@@ -153,7 +153,7 @@ std::shared_ptr<Group> Membership::makeGroup(const std::vector<RankFacts>& facts
       notice_.lookForAnothers(rendezvous_->errorKey(), options_, std::move(found));
     };
   }
-  runtime_->help(options_.helpers, ranksOfMachine(facts));
+  runtime_->help(options_.helpers, std::max(options_.ranksHere, ranksOfMachine(facts)));
   leaveOffSpinning(runtime_->threads().vitals.loop(), ranksOfMachine(facts));
   return std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts);
 }

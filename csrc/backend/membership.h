@@ -43,6 +43,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   std::uint32_t lanes = 1;                     // of TCP: connections to a peer of this site
   std::uint32_t siteLanes = 1;                 // and to one of another
   std::optional<std::size_t> helpers;          // threads that help the loop; none: by the cores
+  std::size_t ranksHere = 0;                   // of the job on this machine, by the launcher; 0: it does not say
   bool devices = false;                        // calls on CUDA tensors are the engine's
   bool devicesOnTrial = false;                 // and only where a trial of the group says so (device_trial.h)
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -37,13 +38,24 @@ std::vector<std::string> all(const Interfaces& interfaces) {
   return addresses;
 }
 
-// Of those that this process may run on, its share beside the other ranks of the machine.
+// The time of so many cores is the most that this container may take; 0: it may take all.
+std::size_t coresOfContainer() {
+  double quota = 0;
+  double period = 0;
+  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period) return static_cast<std::size_t>(quota / period);
+  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  return quota > 0 && period > 0 ? static_cast<std::size_t>(quota / period) : 0;
+}
+
+// Of those that this process may run on. If each rank of the machine has cores of its own, these are too few; then
+// FAIRRING_HELPERS can say so.
 std::size_t coresOfRank(std::size_t ranks) {
   cpu_set_t allowed;
-  const std::size_t online = std::thread::hardware_concurrency();
-  const std::size_t here =
-      ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? static_cast<std::size_t>(CPU_COUNT(&allowed)) : online;
-  return std::min(here, online / ranks);
+  const bool isKnown = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const auto cores = isKnown ? static_cast<std::size_t>(CPU_COUNT(&allowed)) : std::thread::hardware_concurrency();
+  const std::size_t most = coresOfContainer();
+  return (most > 0 ? std::min(cores, most) : cores) / ranks;
 }
 
 // The loop and the program need cores, too.
@@ -68,7 +80,10 @@ Runtime::Runtime(Interfaces interfaces, ListenPorts ports)
       }) {}
 
 void Runtime::help(std::optional<std::size_t> helpers, std::size_t ranks) {
-  loop_.loop().post([this, count = helpers.value_or(helpersFor(coresOfRank(ranks)))] { loop_.loop().setHelpers(count); });
+  loop_.loop().post([this, helpers, ranks] {
+    mostRanks_ = std::max(mostRanks_, ranks);
+    loop_.loop().setHelpers(helpers ? *helpers : helpersFor(coresOfRank(mostRanks_)));
+  });
 }
 
 }  // namespace fairring

@@ -35,8 +35,8 @@ class Runtime {
   CopyWaiters& copyWaiters() { return copyWaiters_; }
   Threads threads() { return {loop_, vitals_}; }
   Acceptor& acceptor() { return acceptor_; }
-  // Gives the loop helper threads (base/work_queue.h), no fewer than it has: so many, or if none are given, by the cores
-  // that there are for each of these ranks of the machine.
+  // Gives the loop helper threads (base/work_queue.h), no fewer than it has: so many, or if none are given, by the
+  // cores that there are for each rank of the machine. ranks: that are known of, in a group and by the launcher.
   void help(std::optional<std::size_t> helpers, std::size_t ranks);
   const Interfaces& interfaces() const { return interfaces_; }  // of the first group
 
@@ -46,7 +46,8 @@ class Runtime {
   LoopThread loop_;
   const Interfaces interfaces_;
   Acceptor acceptor_;
-  CopyWaiters copyWaiters_;  // last made, first ended: what it tells goes to the loop
+  std::size_t mostRanks_ = 1;  // of the machine, in any group; on the loop
+  CopyWaiters copyWaiters_;    // last made, first ended: what it tells goes to the loop
 };
 
 }  // namespace fairring

@@ -13,8 +13,8 @@ void WorkQueue::add(const void* owner, std::uint64_t urgency, Piece piece) {
 }
 
 void WorkQueue::share(const void* owner, std::uint64_t urgency, Piece piece, Task done) {
-  put(urgency, std::make_shared<Job>(
-                   Job{.owner = owner, .piece = std::move(piece), .done = std::move(done), .isShared = true}));
+  put(urgency,
+      std::make_shared<Job>(Job{.owner = owner, .piece = std::move(piece), .done = std::move(done), .isShared = true}));
   if (hasHelpers()) shared_.notify_one();
 }
 
@@ -28,20 +28,20 @@ void WorkQueue::erase(const std::shared_ptr<Job>& job) {
   std::erase_if(jobs_, [&](const auto& entry) { return entry.second == job; });
 }
 
-// A piece that runs at present is another thread's, or the caller's own.
+// A piece that runs on the loop is the caller's own. Jobs end here, without the mutex: what they hold may be large.
 void WorkQueue::drop(const void* owner) {
+  std::vector<std::shared_ptr<Job>> dropped;
   std::unique_lock lock(mutex_);
-  std::vector<std::shared_ptr<Job>> running;
   std::erase_if(jobs_, [&](const auto& entry) {
     Job& job = *entry.second;
     if (job.owner != owner) return false;
     if (job.state == State::Free) --free_;
     job.isDropped = true;
-    if (job.state == State::Running && job.isShared) running.push_back(entry.second);
+    dropped.push_back(entry.second);
     return true;
   });
   pieceEnded_.wait(lock, [&] {
-    return std::ranges::all_of(running, [](const auto& job) { return job->state != State::Running; });
+    return std::ranges::none_of(dropped, [](const auto& job) { return job->state == State::OnHelper; });
   });
 }
 
@@ -63,7 +63,7 @@ WorkQueue::Ran WorkQueue::runPiece(Among among, const Invoke& invoke) {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Job> job = next(among);
   if (!job) return Ran::Nothing;
-  job->state = State::Running;
+  job->state = State::OnLoop;
   --free_;
   lock.unlock();
   Ran ran = Ran::Nothing;
@@ -82,10 +82,9 @@ WorkQueue::Ran WorkQueue::runPiece(Among among, const Invoke& invoke) {
 }
 
 void WorkQueue::runOver(const Invoke& invoke) {
-  std::unique_lock lock(mutex_);
   for (;;) {
-    const auto over =
-        std::ranges::find_if(jobs_, [](const auto& entry) { return entry.second->state == State::Over; });
+    std::unique_lock lock(mutex_);
+    const auto over = std::ranges::find_if(jobs_, [](const auto& entry) { return entry.second->state == State::Over; });
     if (over == jobs_.end()) return;
     const std::shared_ptr<Job> job = over->second;
     jobs_.erase(over);
@@ -94,7 +93,6 @@ void WorkQueue::runOver(const Invoke& invoke) {
       if (job->error) throw Failure(job->error);
       job->done();
     });
-    lock.lock();
   }
 }
 
@@ -111,16 +109,20 @@ void WorkQueue::setHelpers(std::size_t count) {
   helping_ = helpers_.size();
 }
 
-bool WorkQueue::isForHelpers(const Jobs::value_type& entry) const {
-  return entry.second->isShared && entry.second->state == State::Free;
+std::shared_ptr<WorkQueue::Job> WorkQueue::nextForHelper() const {
+  const Jobs::value_type* oldest = nullptr;
+  for (const auto& entry : jobs_) {
+    const bool isOurs = entry.second->isShared && entry.second->state == State::Free;
+    if (isOurs && (oldest == nullptr || entry.first.second < oldest->first.second)) oldest = &entry;
+  }
+  return oldest == nullptr ? nullptr : oldest->second;
 }
 
 void WorkQueue::help(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  const auto forHelpers = [this](const auto& entry) { return isForHelpers(entry); };
-  while (shared_.wait(lock, stop, [&] { return std::ranges::any_of(jobs_, forHelpers); })) {
-    const std::shared_ptr<Job> job = std::ranges::find_if(jobs_, forHelpers)->second;
-    job->state = State::Running;
+  std::shared_ptr<Job> job;
+  while (shared_.wait(lock, stop, [&] { return (job = nextForHelper()) != nullptr; })) {
+    job->state = State::OnHelper;
     --free_;
     lock.unlock();
     bool more = false;
@@ -133,7 +135,9 @@ void WorkQueue::help(const std::stop_token& stop) {
     }
     lock.lock();
     job->state = more ? State::Free : State::Over;
-    if (job->isDropped) {
+    const bool isDropped = job->isDropped;
+    job.reset();  // what it holds ends on the loop
+    if (isDropped) {
       pieceEnded_.notify_all();
     } else if (more) {
       ++free_;

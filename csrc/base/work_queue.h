@@ -3,8 +3,9 @@
 // a process has cores enough; these pieces touch nothing but memory and descriptors that are theirs until the job ends.
 // One thread at a time runs a job. The end of a shared job is reported on the loop.
 //
-// The job with the smallest urgency goes first: the oldest slice's, since later ones wait for it anyway. Jobs from
-// kPatient on let all others go first, except for one job in eight of those that the loop runs.
+// The loop takes the job with the smallest urgency first: the oldest slice's, since later ones wait for it anyway. Jobs
+// from kPatient on let all others go first, except for one job in eight. Helpers take shared jobs by age, so none waits
+// for ever.
 // All functions are for the loop's owner, but hasHelpers() is for any thread. One mutex guards the jobs; it is held for
 // a few instructions, and drop() waits for a helper's piece of the owner's jobs.
 #pragma once
@@ -49,7 +50,7 @@ class WorkQueue {
   bool hasHelpers() const { return helping_.load(std::memory_order_relaxed) > 0; }
 
  private:
-  enum class State : std::uint8_t { Free, Running, Over };
+  enum class State : std::uint8_t { Free, OnLoop, OnHelper, Over };
   struct Job {
     const void* owner;
     Piece piece;
@@ -64,12 +65,12 @@ class WorkQueue {
 
   void put(std::uint64_t urgency, std::shared_ptr<Job> job);
   std::shared_ptr<Job> next(Among among);
-  bool isForHelpers(const Jobs::value_type& entry) const;
+  std::shared_ptr<Job> nextForHelper() const;
   void erase(const std::shared_ptr<Job>& job);
   void help(const std::stop_token& stop);
 
   const Task jobIsOver_;
-  std::mutex mutex_;  // guards the next five
+  std::mutex mutex_;  // guards the next six; free_ is also read without it
   std::condition_variable_any shared_;
   std::condition_variable pieceEnded_;
   Jobs jobs_;

@@ -34,8 +34,8 @@ class Pipeline {
     std::byte* staging;
     std::uint64_t stagingBytes;
     std::uint64_t expressBytes = 0;  // of staging behind these, for small calls; 0: they have no queue of their own
-    // The machine has this rank alone, and what the rails move they move on the loop: so when a call has ended, nobody
-    // touches its tensor any more, and it may be a slice's image.
+    // The machine has this rank alone, and a step of the rails ends when its memory is let go: so when a call has
+    // ended, nobody touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
     Recorder* recorder = nullptr;  // of waits for staging, where there is one
     SliceBodies bodies = {};

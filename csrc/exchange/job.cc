@@ -1,5 +1,6 @@
 #include "exchange/job.h"
 
+#include <atomic>
 #include <utility>
 
 namespace fairring {
@@ -10,12 +11,13 @@ Job Job::shared(Loop::Piece piece) {
   return job;
 }
 
-Job Job::timed(std::chrono::nanoseconds& sum) && {
+Job Job::timed(std::chrono::nanoseconds::rep& sum) && {
   if (isEmpty()) return {};
   piece_ = [piece = std::move(piece_), &sum] {
     const auto began = std::chrono::steady_clock::now();
     const bool isMore = piece();
-    sum += std::chrono::steady_clock::now() - began;
+    const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - began;
+    std::atomic_ref(sum).fetch_add(time.count(), std::memory_order_relaxed);
     return isMore;
   };
   return std::move(*this);

@@ -1,5 +1,5 @@
 // Work on a slice's memory (copies, sums, roundings), cut into pieces of some tens of microseconds, so that a message
-// never waits longer than that. A value; the owner of the loop's progress runs it.
+// never waits longer than that. A value; the owner of the loop's progress runs it, or helpers do (base/work_queue.h).
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,9 @@ class Job {
   // A long one of pieces that any thread may run (base/work_queue.h).
   static Job shared(Loop::Piece piece);
 
-  // The same job, which adds the time of its pieces. The sum has to outlive it.
-  Job timed(std::chrono::nanoseconds& sum) &&;
+  // The same job, which adds the time of its pieces to a sum, that has to outlive it and that other jobs may add to at
+  // the same time.
+  Job timed(std::chrono::nanoseconds::rep& sum) &&;
 
   bool isEmpty() const { return piece_ == nullptr; }
   // Runs an empty or a short job to its end. False, and nothing is done, for a long one.

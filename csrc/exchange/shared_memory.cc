@@ -145,7 +145,9 @@ bool SharedMemory::isAllReduce(const InFlight& state) {
 // The result is in the tensors; the others may still read this rank's image.
 void SharedMemory::delivered(InFlight& state) {
   const Slice& slice = *state.slice;
-  if (isMeasured(state) && state.hasCombined) stores_.took(slice.streams, slice.layout->bytes, state.busy);
+  if (isMeasured(state) && state.hasCombined) {
+    stores_.took(slice.streams, slice.layout->bytes, std::chrono::nanoseconds(state.busy));
+  }
   signal(&ProgressFlags::Line::finished, slice.id);
   loop_.addPending(-1);
   recordEnd(state);

@@ -64,7 +64,7 @@ class SharedMemory final : public Exchange {
     std::size_t arrived = 0;      // peers whose flag for this phase was set at the last poll
     SliceRecord record;           // of its step
     bool hasCombined = false;
-    std::chrono::nanoseconds busy{0};
+    std::chrono::nanoseconds::rep busy = 0;  // in ns
   };
 
   static bool hasRail(const InFlight& state) { return !state.slice->layout->at(0).rails.empty(); }

@@ -71,7 +71,7 @@ void Lane::give(SendQueue::Chunk chunk) {
 }
 
 void Lane::flush() {
-  if (gone_ || helped_ > 0) return;
+  if (gone_ || broken_ || withHelper_) return;
   if (isForHelper()) return blocked_ ? void() : handOver();
   stream_.flush();
   while (output_.send(stream_)) {
@@ -84,8 +84,9 @@ bool Lane::isForHelper() const {
 }
 
 void Lane::handOver() {
+  assert(!withHelper_ && !output_.frames.empty());
   withHelper_ = std::make_shared<Output>(std::exchange(output_, {}));
-  helped_ = withHelper_->frames.size();
+  helpedFrames_ = withHelper_->frames.size();
   loop_.share(
       this, 0, [this, output = withHelper_] { return output->send(stream_); },
       [this] {
@@ -97,18 +98,30 @@ void Lane::handOver() {
       });
 }
 
+// What was given meanwhile stands behind what the helper has left.
 void Lane::takeBack() {
-  helped_ = 0;
+  helpedFrames_ = 0;
   std::ranges::move(output_.frames, std::back_inserter(withHelper_->frames));
   output_ = std::move(*std::exchange(withHelper_, nullptr));
 }
 
-// Counts what has been sent, and waits for the stream if there is more.
-void Lane::settle() {
+void Lane::endHelp() {
+  loop_.dropWork(this);
+  if (withHelper_) takeBack();
+  count();
+}
+
+void Lane::count() {
   sentWhole_ += std::exchange(output_.sentWhole, 0);
   sends_ += std::exchange(output_.sends, 0);
+}
+
+// Counts what has been sent, and waits for the stream if there is more.
+void Lane::settle() {
+  count();
   if (output_.isBroken) {  // reading finds the end, and possibly data before it
-    output_.frames.clear();
+    broken_ = true;
+    output_ = {};
     ::shutdown(stream_.socket().get(), SHUT_RDWR);
     return;
   }
@@ -129,6 +142,7 @@ bool Lane::Output::send(Stream& stream) {
   std::array<iovec, kMostPieces> pieces;
   std::size_t count = 0;
   std::size_t skip = offset;
+  bool hasMessages = false;  // or is a mere acknowledgement
   for (auto frame = frames.begin(); frame != frames.end() && count + 2 <= kMostPieces; ++frame) {
     if (skip < sizeof frame->header) {
       pieces[count++] = {reinterpret_cast<std::byte*>(&frame->header) + skip, sizeof frame->header - skip};
@@ -137,6 +151,7 @@ bool Lane::Output::send(Stream& stream) {
     if (ofData < frame->header.bytes) {
       pieces[count++] = {const_cast<std::byte*>(frame->data) + ofData, frame->header.bytes - ofData};
     }
+    hasMessages = hasMessages || frame->of;
     skip = 0;
   }
   msghdr message{};
@@ -146,7 +161,7 @@ bool Lane::Output::send(Stream& stream) {
   isFull = bytes < 0 && isTransient(errno);
   isBroken = bytes < 0 && !isFull;
   if (bytes < 0) return false;
-  sends += frames.back().of ? 1 : 0;  // a mere acknowledgement stands last, and alone
+  sends += hasMessages ? 1 : 0;
   sent(static_cast<std::size_t>(bytes));
   return !frames.empty();
 }
@@ -166,7 +181,7 @@ void Lane::onReady(std::uint32_t events) {
   if (!owner) return;
   if ((events & EPOLLOUT) != 0) {
     output_.isFull = false;
-    if (isForHelper()) settle();
+    if (!withHelper_ && isForHelper()) settle();
     flush();
   }
   if (!gone_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(*owner);
@@ -207,7 +222,7 @@ void Lane::readOn() {
 bool Lane::takeAcknowledgements(LaneOwner& owner) {
   std::size_t count = reader_.acked() - acked_;
   // A helper may have sent more than has been counted yet.
-  if (helped_ > 0) count = std::min(count, sentWhole_);
+  if (withHelper_) count = std::min(count, sentWhole_);
   if (count == 0) return true;
   if (count > sentWhole_) {
     owner.onFault(makeError(ErrorKind::Connection, count, " chunks were acknowledged and only ", sentWhole_, " sent"));
@@ -255,8 +270,7 @@ void Lane::acknowledge() {
 
 void Lane::sayEnd() {
   if (gone_) return;
-  loop_.dropWork(this);
-  if (withHelper_) takeBack();
+  endHelp();
   if (output_.offset > 0) return;
   ChunkHeader header{.message = {.kind = kEnd}, .acked = reader_.chunks()};
   iovec piece{&header, sizeof header};
@@ -268,13 +282,15 @@ void Lane::sayEnd() {
 
 void Lane::drop() {
   if (std::exchange(gone_, true)) return;
-  loop_.dropWork(this);
+  endHelp();
   loop_.cancel(confirmation_);
   loop_.unwatch(stream_.socket().get());
   stream_.close();
 }
 
 void Lane::leave(LaneOwner& owner, const Error& error) {
+  endHelp();
+  if (!takeAcknowledgements(owner)) return;
   drop();
   owner.onGone(index_, error);
 }

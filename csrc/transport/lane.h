@@ -41,7 +41,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void start();  // once it is owned
 
-  bool hasRoom() const { return !blocked_ && !gone_ && output_.frames.size() + helped_ < kMostPieces / 2; }
+  bool hasRoom() const {
+    return !blocked_ && !broken_ && !gone_ && output_.frames.size() + helpedFrames_ < kMostPieces / 2;
+  }
   // The size of a chunk that this lane carries in a few milliseconds. alone: its peer has no other lane.
   std::uint32_t chunkBytes(bool alone) const;
   double secondsFor(std::uint64_t bytes) const;  // until these bytes, and all that the lane has, are delivered
@@ -50,7 +52,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void give(SendQueue::Chunk chunk);
   void flush();
-  bool isFlushed() const { return output_.frames.empty() && helped_ == 0 && !stream_.hasUnsent(); }
+  bool isFlushed() const { return output_.frames.empty() && !withHelper_ && !stream_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
   Packets packets() const;                        // none if the system does not count them
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
@@ -74,10 +76,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   struct Output {  // in order
     std::deque<Frame> frames;
-    std::size_t offset = 0;      // of the first frame, that has been sent
-    std::size_t sentWhole = 0;   // chunks, since they were counted last
-    std::uint64_t sends = 0;     // likewise
-    bool isFull = false;         // the stream takes no more for now
+    std::size_t offset = 0;     // of the first frame, that has been sent
+    std::size_t sentWhole = 0;  // chunks, since they were counted last
+    std::uint64_t sends = 0;    // likewise
+    bool isFull = false;        // the stream takes no more for now
     bool isBroken = false;
 
     std::uint64_t bytes() const;
@@ -88,6 +90,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool isForHelper() const;
   void handOver();
   void takeBack();
+  void endHelp();
+  void count();
   void settle();
   Loop::Ready whenReady();
   void onReady(std::uint32_t events);
@@ -105,11 +109,12 @@ class Lane : public std::enable_shared_from_this<Lane> {
   FrameReader reader_;
   RateEstimator rate_;
   bool gone_ = false;
+  bool broken_ = false;   // reading has yet to find that
   bool blocked_ = false;  // the stream takes no more for now
 
   Output output_;
   std::shared_ptr<Output> withHelper_;  // touched by it until its job ends
-  std::size_t helped_ = 0;              // frames that were handed over so
+  std::size_t helpedFrames_ = 0;        // that were handed over so
   std::deque<SendQueue::Chunk> unacknowledged_;
   std::size_t sentWhole_ = 0;  // of these
   std::uint64_t outstanding_ = 0;

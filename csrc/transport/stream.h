@@ -1,7 +1,8 @@
 // The byte stream under a lane or a control connection: a socket that has passed the challenge, plain or under TLS. Its
 // calls and their results are the system's. Only a plain one carries descriptors. TLS may hold bytes in both
 // directions: bytes that were taken but not sent wait for flush(), and no event announces bytes that were read but not
-// received. One owner, on its loop only.
+// received. One owner, on its loop; of a plain one, a
+// helper may send while the loop receives.
 #pragma once
 
 #include <sys/socket.h>

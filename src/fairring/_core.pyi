@@ -33,6 +33,7 @@ class MembershipOptions:
     transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", "verbs", or TensorPipe's "uv", "shm", "ibv"
     lanes: tuple[int, int]  # likewise
     helpers: int | None  # threads; None: by the cores
+    ranks_here: int  # of the job, on this machine; 0: the launcher does not say
     reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # calls on CUDA tensors are the engine's
     devices_on_trial: bool  # and only where a trial of the group says so

@@ -67,6 +67,7 @@ def make(options: Any, config: Config, for_nccl: Any = None, stands_for_gloo: bo
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # only TCP has TLS
     membership.lanes = config.lanes
     membership.helpers = config.helpers
+    membership.ranks_here = config.ranks_here
     are_fairrings = config.cuda.use in ("on", "auto")
     membership.devices = are_fairrings
     membership.devices_on_trial = config.cuda.use == "auto"

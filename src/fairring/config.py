@@ -324,6 +324,10 @@ def _port(name: str, text: str) -> int:
     return int(text)
 
 
+def _count(_name: str, text: str) -> int:
+    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else 0
+
+
 def _host_and_port(name: str, text: str) -> tuple[str, int] | None:
     try:
         parts = urlsplit(text if "://" in text else f"//{text}")
@@ -382,6 +386,8 @@ class Config:
     # MASTER_ADDR and MASTER_PORT: torch's own, if the store does not tell.
     master_address: str | None = field(default=None, metadata=_of("MASTER_ADDR", _text))
     master_port: int = field(default=0, metadata=_of("MASTER_PORT", _port))
+    # The launcher's own: the job's ranks on this machine. 0: it does not say.
+    ranks_here: int = field(default=0, metadata=_of("LOCAL_WORLD_SIZE", _count))
     # Torchft's own, host and port; replicas share it.
     lighthouse: tuple[str, int] | None = field(default=None, metadata=_of("TORCHFT_LIGHTHOUSE", _host_and_port))
 

@@ -63,10 +63,8 @@ TEST_F(Helped, SeveralJobsRunAtOnce) {
   std::counting_semaphore<2> done{0};
   const auto share = [&] {
     const auto release = [&] { done.release(); };
-    loop().share(
-        this, 0, [&] { return first.release(), second.acquire(), false; }, release);
-    loop().share(
-        this, 0, [&] { return second.release(), first.acquire(), false; }, release);
+    loop().share(this, 0, [&] { return first.release(), second.acquire(), false; }, release);
+    loop().share(this, 0, [&] { return second.release(), first.acquire(), false; }, release);
   };
   // Either waits for the other, and the loop's own thread for both.
   whileLoopIsBusy(share, [] {});
@@ -100,8 +98,7 @@ TEST_F(Helped, AnEndedJobThatIsDroppedIsNotReported) {
   std::binary_semaphore ended{0};
   bool isDone = false;
   onLoop([&] {
-    loop().share(
-        this, 0, [&] { return ended.release(), false; }, [&] { isDone = true; });
+    loop().share(this, 0, [&] { return ended.release(), false; }, [&] { isDone = true; });
     ended.acquire();
     loop().dropWork(this);
   });
@@ -130,6 +127,21 @@ TEST_F(Helped, AnExceptionOnAHelperIsReportedOnTheLoop) {
   EXPECT_EQ(error.text(), "no luck");
 }
 
+TEST(WorkQueue, AnExceptionOfASharedPieceOnTheLoopMayDropItsJob) {
+  LoopThread thread;
+  std::binary_semaphore reported{0};
+  thread.runAndWait([&] {
+    thread.loop().onUncaught(&thread, [&](const Error&) {
+      thread.loop().dropWork(&thread);
+      reported.release();
+    });
+    const auto piece = []() -> bool { throw Failure(makeError(ErrorKind::System, "no luck")); };
+    thread.loop().share(&thread, 0, piece, [] { FAIL(); });
+  });
+  reported.acquire();
+  thread.runAndWait([&] { thread.loop().forgetUncaught(&thread); });
+}
+
 TEST(WorkQueue, SharedJobsAreTheLoopsWhereThereAreNoHelpers) {
   LoopThread thread;
   std::string order;
@@ -137,8 +149,7 @@ TEST(WorkQueue, SharedJobsAreTheLoopsWhereThereAreNoHelpers) {
   thread.runAndWait([&] {
     thread.loop().share(
         &order, 2, [&] { return order += 'b', order.size() < 3; }, [&] { order += 'B', done.release(); });
-    thread.loop().share(
-        &order, 1, [&] { return order += 'a', false; }, [&] { order += 'A'; });
+    thread.loop().share(&order, 1, [&] { return order += 'a', false; }, [&] { order += 'A'; });
   });
   done.acquire();
   EXPECT_EQ(order, "aAbB");

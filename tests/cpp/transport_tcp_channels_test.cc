@@ -86,6 +86,23 @@ class TcpChannelBytes : public ::testing::Test {
   Descriptor other_;
 };
 
+// The stream breaks in the middle of a frame, and more is given to the lane before reading finds the end.
+TEST_F(TcpChannelBytes, ABreakWhileAHelperSendsEndsTheChannelOnce) {
+  std::vector<std::byte> bytes(4 << 20);
+  const auto send = [&] {
+    const Message message{{.kind = 1, .bytes = bytes.size()}, bytes.data()};
+    on([&] { channel_->send(std::span(&message, 1), nullptr); });
+  };
+  on([&] { loop_.setHelpers(2); });
+  send();
+  std::array<char, 1000> some;
+  readAll(some.data(), some.size());
+  other_ = Descriptor();
+  for (int more = 0; more < 10; ++more) send();
+  while (!channel_->hasEnded()) loop_.runOnce(std::chrono::milliseconds(10));
+  EXPECT_EQ(receiver_.ends.size(), 1U);
+}
+
 TEST_F(TcpChannelBytes, AHeaderOfAnotherKindEndsTheChannel) {
   const std::string garbage(sizeof(ChunkHeader), 'x');
   receive(garbage.data(), garbage.size());

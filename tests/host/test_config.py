@@ -150,6 +150,7 @@ def test_other_numbers_of_lanes_are_errors(text: str) -> None:
 def test_helpers_follow_the_cores_unless_they_are_given() -> None:
     assert read().helpers is None
     assert [read(FAIRRING_HELPERS=text).helpers for text in ("0", " 8 ")] == [0, 8]
+    assert [read(LOCAL_WORLD_SIZE=text).ranks_here for text in ("4", "many")] == [4, 0]
 
 
 @pytest.mark.parametrize("text", ["9", "-1", "auto", "1.5", "٣"])
