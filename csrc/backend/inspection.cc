@@ -198,7 +198,7 @@ py::list rdmaDevicesHere(const std::string& transport) {
 
 std::string rdmaObstacleHere(const std::string& transport, int peers, std::uint64_t totalMemoryBytes) {
   if (!isVerbs(transport)) return rdmaOffer(peers).obstacle;
-  return verbsOffer(peers, totalMemoryBytes + Pipeline::expressBytesBeside(totalMemoryBytes)).obstacle;
+  return verbsOffer(peers, Pipeline::allStagingBytes(totalMemoryBytes)).obstacle;
 }
 
 std::vector<Place> placesOf(const PlanQuestion& question) {

@@ -85,7 +85,7 @@ BootstrapSteps Membership::bootstrapSteps() {
   return {.listen =
               [this](std::int64_t generation, const Secret& secret) {
                 listen(concat(options_.name, "/", generation), secret);
-                return factsHere(options_, *runtime_);
+                return factsHere(options_, *runtime_, *memory_);
               },
           .stopListening = [this] { stopListening(); },
           .checkFacts =
@@ -139,11 +139,13 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
 
 std::shared_ptr<Group> Membership::makeGroup(const std::vector<RankFacts>& facts) {
   tellTransport(facts);
+  if (!usesRdma(facts)) memory_->giveBack();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
                          .tuning = options_,
                          .transports = transportFor(facts).transports,
                          .failed = [this](const Error& error) { announce(error); },
+                         .linked = [memory = memory_] { memory->giveBack(); },
                          .endsProcess = [this](const Error& error) { return notice_.endsProcess(error); },
                          .makeAccelerator = [this](int device, const auto& ranks,
                                                    auto timeout) { return devices_.make(device, ranks, timeout); },

@@ -30,6 +30,7 @@
 #include "group/roster.h"
 #include "group/trace.h"
 #include "group/transport_choice.h"
+#include "transport/lockable_memory.h"
 #include "transport/tls.h"
 
 namespace fairring {
@@ -81,7 +82,8 @@ class Membership {
 
   static std::shared_ptr<Runtime> runtimeFor(const MembershipOptions& options);
   // This rank's facts, with that runtime's addresses; looks for RDMA devices if the options want them.
-  static RankFacts factsHere(const MembershipOptions& options, Runtime& runtime);
+  // The promise becomes that of the memory that it would lock for RDMA.
+  static RankFacts factsHere(const MembershipOptions& options, Runtime& runtime, LockableMemory::Promise& promise);
 
   // The engine; the first call makes it. Throws Failure if a rank does not come in time or settings differ.
   Group& group(std::chrono::milliseconds timeout);
@@ -136,6 +138,7 @@ class Membership {
   std::shared_ptr<Group> makeGroup(const std::vector<RankFacts>& facts);
   std::size_t ranksOfMachine(const std::vector<RankFacts>& facts) const;
   void stopListening();
+  bool usesRdma(const std::vector<RankFacts>& facts) const;
   void tellTransport(const std::vector<RankFacts>& facts) const;
   void announce(const Error& error);
   TraceFacts factsOfWait() const;
@@ -150,6 +153,8 @@ class Membership {
   std::optional<std::stop_callback<std::function<void()>>> failsToo_;  // where this one is another's trial
   FailureNotice notice_;
   DeviceRendezvous devices_;
+  // Of what RDMA will lock. The ranks' meeting makes it, and the group's channels end it.
+  const std::shared_ptr<LockableMemory::Promise> memory_ = std::make_shared<LockableMemory::Promise>();
   std::shared_ptr<GroupEndpoint> endpoint_;  // changes until the ranks have met, under the rendezvous' lock
   std::unique_ptr<Rendezvous> rendezvous_;   // null if there is no store
 

@@ -13,8 +13,28 @@
 
 namespace fairring {
 
-// Devices themselves are tried last, by all ranks: a refusal would otherwise end the group when it connects.
-RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runtime) {
+namespace {
+
+// Has the offer's memory promised. Devices themselves are tried last, by all ranks: a refusal would otherwise end the
+// group when it connects.
+template <class Try>
+void take(const RdmaOffer& offer, int peers, RankFacts& facts, LockableMemory::Promise& promise, const Try& obstacle) {
+  facts.rdmaFabric = offer.fabric;
+  facts.rdmaObstacle = offer.obstacle;
+  if (!facts.rdmaObstacle.empty()) return;
+  try {
+    promise = LockableMemory::ofThisProcess().promise(offer.lockedBytes, peers);
+    facts.rdmaObstacle = obstacle();
+  } catch (const Failure& refusal) {
+    facts.rdmaObstacle = refusal.what();
+  }
+  if (!facts.rdmaObstacle.empty()) promise.giveBack();
+}
+
+}  // namespace
+
+RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runtime, LockableMemory::Promise& promise) {
+  promise.giveBack();
   RankFacts facts = options.facts;
   facts.addresses = runtime.interfaces().rail;
   facts.siteAddresses = runtime.interfaces().site;
@@ -29,13 +49,11 @@ RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runti
   }
   const int mostPeers = options.size - 1;
   if (wants("verbs")) {
-    const std::uint64_t staging = options.totalMemoryBytes + Pipeline::expressBytesBeside(options.totalMemoryBytes);
-    facts.rdmaFabric = verbsOffer(mostPeers, staging).fabric;
-    facts.rdmaObstacle = verbsObstacle(mostPeers, staging);
-  }
-  if (wants("ibv") && facts.rdmaObstacle.empty()) {
-    facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
-    facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+    const RdmaOffer offer = verbsOffer(mostPeers, Pipeline::allStagingBytes(options.totalMemoryBytes));
+    take(offer, mostPeers, facts, promise, [&] { return verbsObstacle(offer); });
+  } else {
+    const RdmaOffer offer = rdmaOffer(mostPeers);
+    take(offer, mostPeers, facts, promise, [] { return tensorPipeObstacle("ibv"); });
   }
   return facts;
 }
@@ -45,6 +63,11 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
   choice.transports.rail.lanes = options_.lanes;
   choice.transports.site.lanes = options_.siteLanes;
   return choice;
+}
+
+bool Membership::usesRdma(const std::vector<RankFacts>& facts) const {
+  const Transports chosen = transportFor(facts).transports;
+  return chosen.rail.isRdma || chosen.site.isRdma;
 }
 
 // A warning if RDMA is present and not used, and a line at a more verbose level if it is absent.

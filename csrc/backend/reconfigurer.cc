@@ -13,7 +13,8 @@ std::string Reconfigurer::handle(int rank) {
   const std::lock_guard lock(mutex_);
   if (!runtime_) {
     runtime_ = Membership::runtimeFor(options_);
-    facts_ = Membership::factsHere(options_, *runtime_);
+    LockableMemory::Promise none;  // such a group uses no RDMA
+    facts_ = Membership::factsHere(options_, *runtime_, none);
   }
   return toText(Handle{token_, rank, facts_});
 }

@@ -45,6 +45,10 @@ class Pipeline {
 
   // Staging of small calls, beside so much for the others.
   static std::uint64_t expressBytesBeside(std::uint64_t stagingBytes);
+  // Staging of a group on this rank, with that part.
+  static std::uint64_t allStagingBytes(std::uint64_t stagingBytes) {
+    return stagingBytes + expressBytesBeside(stagingBytes);
+  }
 
   // signature: of this call and all before it, to be compared with the peers'.
   void submit(Call call, std::uint64_t signature);

@@ -155,8 +155,8 @@ void Member::prepare() {
       .differs = afterwards([this](int peer) { onDiffers(peer); }),
       .left = afterwards([this](int peer) { failureDetector_.on({FailureDetector::Sign::Kind::Needed, peer}); })};
   const std::uint64_t bulk = settings_.tuning.totalMemoryBytes;
-  const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
-  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
+  const std::uint64_t all = Pipeline::allStagingBytes(bulk);
+  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, all, troubles);
   machine_->recordIn(recorder_);
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
@@ -164,13 +164,13 @@ void Member::prepare() {
     rails_->onChannelEnded = [this](int peer, const Error& error) {
       failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
     };
-    makeChannels(bulk + express);
+    makeChannels(all);
   }
   std::byte* const staging = machine_->flags().staging();
   const bool tensorsMayBeImages = neighbours_.local().size() == 1 && settings_.transports.rail.tensorsMayBeImages &&
                                   settings_.transports.site.tensorsMayBeImages;
   Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
-                          bulk,           express,      tensorsMayBeImages,        &recorder_};
+                          bulk,           all - bulk,   tensorsMayBeImages,        &recorder_};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   acknowledgeLeaves();  // of peers that have left already
 }
@@ -290,6 +290,7 @@ void Member::openIfComplete() {
     return;
   if (rails_ && !rails_->isLinked()) return;
   linking_ = Linking::Complete;
+  if (settings_.linked) settings_.linked();
   pipeline_->open();
   leaveIfAsked();
 }

@@ -1,16 +1,9 @@
 #include "transport/rdma_offer.h"
 
-#include <dlfcn.h>
-#include <linux/capability.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <fstream>
 
 #include "base/error.h"
+#include "transport/verbs_library.h"
 
 namespace fairring {
 
@@ -21,48 +14,19 @@ namespace {
 constexpr std::uint64_t kLockedBytesPerPeer = 12 << 20;
 constexpr std::uint64_t kLockedBytesAnyway = 16 << 20;
 
-// Those of other groups of this process, say.
-std::uint64_t pinnedBytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    if (word != "VmPin:") continue;
-    std::uint64_t kibibytes = 0;
-    status >> kibibytes;
-    return kibibytes << 10;
-  }
-  return 0;
-}
-
-std::optional<std::uint64_t> lockableBytes() {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
-  const bool mayLockAll = ::syscall(SYS_capget, &header, capabilities.data()) == 0 &&
-                          (capabilities[0].effective & (1U << CAP_IPC_LOCK)) != 0;
-  rlimit limit{};
-  if (mayLockAll || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  const std::uint64_t locked = pinnedBytes();
-  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, locked);
-}
-
 }  // namespace
 
 RdmaRights rdmaRights() {
-  RdmaRights rights{.libraryLoads = false, .first = {}, .lockableBytes = lockableBytes(), .devices = {}};
-  // Never closed: TensorPipe opens it too, and drivers are hardly tested for being unloaded.
-  void* const library = ::dlopen("libibverbs.so.1", RTLD_LOCAL | RTLD_LAZY);
+  const VerbsLibrary* const library = VerbsLibrary::load();
+  RdmaRights rights{
+      .libraryLoads = library != nullptr, .first = {}, .lockable = LockableMemory::ofThisProcess().left()};
   if (library == nullptr) return rights;
-  const auto list = reinterpret_cast<void** (*)(int*)>(::dlsym(library, "ibv_get_device_list"));
-  const auto name = reinterpret_cast<const char* (*)(void*)>(::dlsym(library, "ibv_get_device_name"));
-  const auto free = reinterpret_cast<void (*)(void**)>(::dlsym(library, "ibv_free_device_list"));
-  rights.libraryLoads = list != nullptr && name != nullptr && free != nullptr;
-  if (!rights.libraryLoads) return rights;
   int count = 0;
-  void** const found = list(&count);
+  verbs::Device** const found = library->getDevices(&count);
   if (found == nullptr) return rights;
-  for (int i = 0; i < count; ++i) rights.devices.emplace_back(name(found[i]));
+  for (int i = 0; i < count; ++i) rights.devices.emplace_back(library->nameOf(found[i]));
   if (count > 0) rights.first = rights.devices[0];
-  free(found);
+  library->freeDevices(found);
   return rights;
 }
 
@@ -74,6 +38,13 @@ std::uint64_t rdmaLockedBytes(int peers) {
 RdmaOffer rdmaOffer(int peers) {
   const std::vector<RdmaDevice> devices = rdmaDevices();
   return rdmaOffer(devices, devices.empty() ? RdmaRights() : rdmaRights(), peers);
+}
+
+std::string rdmaDeviceObstacle() {
+  const std::vector<RdmaDevice> devices = rdmaDevices();
+  RdmaRights rights = devices.empty() ? RdmaRights() : rdmaRights();
+  rights.lockable = {};
+  return rdmaOffer(devices, rights, 0).obstacle;
 }
 
 RdmaOffer rdmaOffer(const std::vector<RdmaDevice>& devices, const RdmaRights& rights, int peers) {
@@ -95,13 +66,9 @@ RdmaOffer rdmaOffer(const std::vector<RdmaDevice>& devices, const RdmaRights& ri
                           : "")};
   }
   const std::uint64_t needed = rdmaLockedBytes(peers);
-  if (rights.lockableBytes && *rights.lockableBytes < needed) {
-    return {{},
-            taken->fabric,
-            concat("this process may lock ", *rights.lockableBytes, " B of memory, and RDMA with ", peers,
-                   " peer(s) wants up to ", needed, " B; set ulimit -l unlimited, or give the container CAP_IPC_LOCK")};
-  }
-  return {taken->name, taken->fabric, {}};
+  if (const std::string why = LockableMemory::obstacle(rights.lockable, needed, peers); !why.empty())
+    return {{}, taken->fabric, why};
+  return {taken->name, taken->fabric, {}, needed};
 }
 
 }  // namespace fairring

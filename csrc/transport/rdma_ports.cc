@@ -211,18 +211,14 @@ RdmaOffer verbsOffer(const std::vector<RdmaPort>& ports, const std::set<int>& nu
   const std::string& fabric = nearest[0].fabric;
   const std::uint64_t needed = stagingBytes + VerbsEndpoint::slotBytesFor(static_cast<std::size_t>(peers)) +
                                kQueueBytesAnyway + kQueueBytesPerPeer * static_cast<std::uint64_t>(peers);
-  if (rights.lockableBytes && *rights.lockableBytes < needed) {
-    return {{},
-            fabric,
-            concat("this process may lock ", *rights.lockableBytes, " B of memory, and RDMA with ", peers,
-                   " peer(s) wants up to ", needed, " B; set ulimit -l unlimited, or give the container CAP_IPC_LOCK")};
-  }
+  if (const std::string why = LockableMemory::obstacle(rights.lockable, needed, peers); !why.empty())
+    return {{}, fabric, why};
   const auto isListed = [&](const RdmaPort& port) { return std::ranges::count(rights.devices, port.device) > 0; };
   const auto missing = std::ranges::find_if_not(nearest, isListed);
   if (missing != nearest.end()) {
     return {{}, fabric, concat("libibverbs can't use ", missing->device, ": install its driver (ibverbs-providers)")};
   }
-  return {nearest[0].device, fabric, {}};
+  return {nearest[0].device, fabric, {}, needed};
 }
 
 }  // namespace fairring

@@ -48,8 +48,7 @@ std::vector<MessageHeader> headersOf(const tensorpipe::Descriptor& batch) {
 struct TensorPipeShared {
   TensorPipeShared(Loop& loop, const std::string& transport, const ChannelSettings& settings,
                    TensorPipeConnector::Events events)
-      : context(loop, transport, static_cast<int>(settings.peers.size())),
-        connector(context, settings, std::move(events)) {}
+      : context(loop, transport), connector(context, settings, std::move(events)) {}
 
   TensorPipeContext context;
   TensorPipeConnector connector;

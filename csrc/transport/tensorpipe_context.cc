@@ -33,8 +33,8 @@ void checkAddress(const std::string& address) {
 
 }  // namespace
 
-TensorPipeContext::TensorPipeContext(Loop& loop, const std::string& transport, int peers)
-    : loop_(loop), name_(transport), transport_(makeTensorPipeTransport(transport, peers)) {
+TensorPipeContext::TensorPipeContext(Loop& loop, const std::string& transport)
+    : loop_(loop), name_(transport), transport_(makeTensorPipeTransport(transport)) {
   context_.registerTransport(0, name_, transport_);
 }
 

@@ -16,7 +16,7 @@ using TensorPipe = std::shared_ptr<tensorpipe::Pipe>;
 
 class TensorPipeContext {
  public:
-  TensorPipeContext(Loop& loop, const std::string& transport, int peers);  // throws Failure(Configuration)
+  TensorPipeContext(Loop& loop, const std::string& transport);  // throws Failure(Configuration)
   TensorPipeContext(const TensorPipeContext&) = delete;
   TensorPipeContext& operator=(const TensorPipeContext&) = delete;
   ~TensorPipeContext() { close(); }

@@ -39,10 +39,9 @@ std::shared_ptr<tensorpipe::transport::Context> create(const std::string& name) 
 
 }  // namespace
 
-std::string tensorPipeObstacle(const std::string& transport, int peers) try {
+std::string tensorPipeObstacle(const std::string& transport) try {
   if (transport == "ibv") {
-    const RdmaOffer offer = rdmaOffer(peers);
-    if (!offer.obstacle.empty()) return offer.obstacle;
+    if (std::string why = rdmaDeviceObstacle(); !why.empty()) return why;
   }
   const auto context = create(transport);
   if (!context) return concat("TensorPipe has no transport \"", transport, "\"; choose uv, shm or ibv");
@@ -54,8 +53,8 @@ std::string tensorPipeObstacle(const std::string& transport, int peers) try {
   return concat("TensorPipe's ", transport, " does not work here: ", refusal.what());
 }
 
-std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport, int peers) {
-  const std::string obstacle = tensorPipeObstacle(transport, peers);
+std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport) {
+  const std::string obstacle = tensorPipeObstacle(transport);
   check(obstacle.empty(), ErrorKind::Configuration, obstacle);
   return create(transport);
 }

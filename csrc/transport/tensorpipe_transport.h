@@ -10,10 +10,11 @@ class Context;
 
 namespace fairring {
 
-// The reason why this process can't use the transport with that many peers, and the remedy; empty if it can.
-std::string tensorPipeObstacle(const std::string& transport, int peers = 1);
+// The reason why this process can't use the transport, and the remedy; empty if it can. How much memory ibv may lock is
+// asked before (rdma_offer.h).
+std::string tensorPipeObstacle(const std::string& transport);
 
 // Throws Failure(Configuration) if there is an obstacle.
-std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport, int peers);
+std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport);
 
 }  // namespace fairring

@@ -186,7 +186,7 @@ VerbsChannel::VerbsChannel(std::shared_ptr<VerbsEndpoint> endpoint, const Channe
       .completed = [this](const VerbsCompletion& completion) { onCompletion(completion); },
       .deviceFailed = [this](const Error& error) { end(error, false); }};
   slotPair_ = endpoint_->makeQueuePair({.receives = kSlots, .sends = kSlots + 1}, PeerAccess::None, handlers);
-  readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = VerbsEndpoint::kReads}, PeerAccess::Read, handlers);
+  readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = kReadsAtOnce}, PeerAccess::Read, handlers);
   for (std::uint32_t index = 0; index < kSlots; ++index) {
     freeSlots_.push_back(kSlots - 1 - index);
     postReceive(index);
@@ -458,7 +458,7 @@ void VerbsChannel::onAnnounced(const SlotRecord& record) {
 }
 
 void VerbsChannel::pumpReads() {
-  while (life_ == Life::Connected && beingRead_.size() < VerbsEndpoint::kReads) {
+  while (life_ == Life::Connected && beingRead_.size() < kReadsAtOnce) {
     if (toRead_[0].empty() && toRead_[1].empty()) return;
     auto& queue = toRead_[static_cast<std::size_t>(turn(!toRead_[1].empty(), !toRead_[0].empty(), expressPieces_))];
     const std::uint32_t number = queue.front();

@@ -58,6 +58,9 @@ struct VerbsCompletion {
   std::uint32_t vendorError = 0;
 };
 
+// How many reads of a queue pair are under way at once, here and at its peer.
+constexpr std::uint8_t kReadsAtOnce = 4;
+
 // Requests throw Failure(Connection) if the device refuses them.
 class VerbsQueuePair {
  public:

@@ -31,7 +31,7 @@ std::uint64_t slotBytesOfOne() { return (2 * VerbsEndpoint::kSlots + 1) * kSlotB
 }  // namespace
 
 std::uint32_t VerbsEndpoint::completionsFor(std::size_t peers) {
-  return static_cast<std::uint32_t>(peers) * (2 * kSlots + 1 + kReads);
+  return static_cast<std::uint32_t>(peers) * (2 * kSlots + 1 + kReadsAtOnce);
 }
 
 std::uint64_t VerbsEndpoint::slotBytesFor(std::size_t peers) {

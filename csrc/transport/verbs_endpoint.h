@@ -26,7 +26,6 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
 
   // A channel posts so many slots for its peer to send to. It has as many to send from, and one more to say goodbye.
   static constexpr std::uint32_t kSlots = 32;
-  static constexpr std::uint32_t kReads = 4;  // under way at once, on one channel
   static std::uint32_t completionsFor(std::size_t peers);
   static std::uint64_t slotBytesFor(std::size_t peers);
 

@@ -17,7 +17,6 @@ namespace fairring {
 namespace {
 
 constexpr std::uint32_t kInlineBytes = 128;  // a header and some words; all devices of today have more
-constexpr std::uint8_t kReads = 4;           // under way at once: the channel asks for no more
 // 4.096 us * 2^18 = 1.07 s, which devices may stretch to four times as much. Seven of them pass before a connection
 // that nobody answers breaks: 7.5 to 30 s, so a switch may take 5 s to fail over. One more retry would be endless ones
 // for soft-RoCE.
@@ -80,7 +79,7 @@ class HardwareQueuePair final : public VerbsQueuePair {
     state.mtu = std::min(mtu_, peer.mtu);
     state.destination = name.number;
     state.firstPacketReceived = name.firstPacket;
-    state.readsReceived = kReads;
+    state.readsReceived = kReadsAtOnce;
     state.receiverNotReadyTimer = kNotReadyTimer;
     state.address.lid = peer.lid;
     state.address.port = static_cast<std::uint8_t>(port_.number);
@@ -95,7 +94,7 @@ class HardwareQueuePair final : public VerbsQueuePair {
     state.retries = kRetries;
     state.receiverNotReadyRetries = kNotReadyRetries;
     state.firstPacketSent = firstPacket_;
-    state.readsSent = kReads;
+    state.readsSent = kReadsAtOnce;
     modify(state, verbs::kOfReadyToSend, "a queue pair can't be made ready to send");
   }
 
@@ -272,8 +271,7 @@ void Hardware::takeEvents() {
 
 }  // namespace
 
-std::string verbsObstacle(int peers, std::uint64_t stagingBytes) try {
-  const RdmaOffer offer = verbsOffer(peers, stagingBytes);
+std::string verbsObstacle(const RdmaOffer& offer) try {
   if (!offer.obstacle.empty()) return offer.obstacle;
   constexpr std::uint32_t kSome = 16;
   openVerbsPort(nearestPort(0, offer.fabric), kSome)->makeQueuePair({kSome / 2, kSome / 2}, PeerAccess::Read);

@@ -10,9 +10,9 @@
 
 namespace fairring {
 
-// Why this process can't use verbs with that many peers and bytes of staging, and the remedy; empty if it can. Opens
-// the port that it would take.
-std::string verbsObstacle(int peers, std::uint64_t stagingBytes);
+// Why this process can't use verbs as it has offered (rdma_ports.h), and the remedy; empty if it can. Opens the port
+// that it would take.
+std::string verbsObstacle(const RdmaOffer& offer);
 
 // With room for that many completions. Throws Failure(Configuration), with the reason and the remedy.
 std::unique_ptr<VerbsDevice> openVerbsPort(const RdmaPort& port, std::uint32_t completions);

@@ -58,6 +58,7 @@ class Job {
                                       .connectTimeout = connectTimeout},
                            .transports = transports,
                            .failed = failed,
+                           .linked = nullptr,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .endsDeviceWithin = endsDeviceWithin,
                            .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); },

@@ -21,7 +21,7 @@ class RdmaDevices : public RdmaDirectories {
   }
   RdmaOffer offer(const std::string& first, std::optional<std::uint64_t> lockable = kPlenty,
                   bool library = true) const {
-    return rdmaOffer(rdmaDevices(sources_), {library, first, lockable}, 1);
+    return rdmaOffer(rdmaDevices(sources_), {library, first, {lockable}}, 1);
   }
 };
 

@@ -138,7 +138,7 @@ TEST_F(RdmaPorts, RanksTakeTurnsOnThePortsOfThePublishedFabric) {
 TEST_F(RdmaPorts, WhatTheProcessLacksIsAnObstacle) {
   const auto offer = [&](const std::vector<std::string>& devices, std::optional<std::uint64_t> lockable, int peers = 1,
                          bool library = true) {
-    return verbsOffer(rdmaPorts(sources_), {0}, {library, "", lockable, devices}, peers, kStaging);
+    return verbsOffer(rdmaPorts(sources_), {0}, {library, "", {lockable}, devices}, peers, kStaging);
   };
   expectSays(offer({}, std::nullopt).obstacle, {"no InfiniBand or RoCE device"});
   add("mlx5_0", 0);

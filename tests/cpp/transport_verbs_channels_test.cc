@@ -53,7 +53,7 @@ struct RegisteredAll {
 
 struct ThisMachines {
   static constexpr bool kTellsNoDeath = true;
-  static std::string obstacle() { return verbsObstacle(2, 0); }
+  static std::string obstacle() { return verbsObstacle(verbsOffer(2, 0)); }
   static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
     ChannelSettings settings;
     settings.rdmaFabric = verbsOffer(2, 0).fabric;

@@ -1,0 +1,89 @@
+#include "transport/lockable_memory.h"
+
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+// By groups that exist, for one.
+std::uint64_t lockedBytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word != "VmPin:") continue;
+    std::uint64_t kibibytes = 0;
+    status >> kibibytes;
+    return kibibytes << 10;
+  }
+  return 0;
+}
+
+std::optional<std::uint64_t> unlockedBytes() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
+  const bool mayLockAll = ::syscall(SYS_capget, &header, capabilities.data()) == 0 &&
+                          (capabilities[0].effective & (1U << CAP_IPC_LOCK)) != 0;
+  rlimit limit{};
+  if (mayLockAll || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, lockedBytes());
+}
+
+}  // namespace
+
+LockableMemory& LockableMemory::ofThisProcess() {
+  static LockableMemory memory(unlockedBytes);
+  return memory;
+}
+
+LockableMemory::Promise& LockableMemory::Promise::operator=(Promise&& other) noexcept {
+  giveBack();
+  memory_ = std::exchange(other.memory_, nullptr);
+  bytes_ = other.bytes_;
+  return *this;
+}
+
+void LockableMemory::Promise::giveBack() noexcept {
+  LockableMemory* const memory = std::exchange(memory_, nullptr);
+  if (memory == nullptr) return;
+  const std::lock_guard lock(memory->mutex_);
+  memory->promised_ -= bytes_;
+}
+
+LockableMemory::Left LockableMemory::leftNow() const {
+  Left left{unlocked_(), promised_};
+  if (left.bytes) *left.bytes -= std::min(*left.bytes, promised_);
+  return left;
+}
+
+LockableMemory::Left LockableMemory::left() const {
+  const std::lock_guard lock(mutex_);
+  return leftNow();
+}
+
+LockableMemory::Promise LockableMemory::promise(std::uint64_t bytes, int peers) {
+  const std::lock_guard lock(mutex_);
+  const std::string why = obstacle(leftNow(), bytes, peers);
+  check(why.empty(), ErrorKind::Configuration, why);
+  promised_ += bytes;
+  return {*this, bytes};
+}
+
+std::string LockableMemory::obstacle(const Left& left, std::uint64_t bytes, int peers) {
+  if (!left.bytes || *left.bytes >= bytes) return {};
+  const std::string promised =
+      left.promised == 0 ? "" : concat(" beside ", left.promised, " B that are promised to its other groups");
+  return concat("this process may lock ", *left.bytes, " B of memory", promised, ", and RDMA with ", peers,
+                " peer(s) wants up to ", bytes, " B; set ulimit -l unlimited, or give the container CAP_IPC_LOCK");
+}
+
+}  // namespace fairring

@@ -1,0 +1,65 @@
+// The memory that this process may still lock for RDMA, and the promises of it. A group asks whether there is enough
+// when it is made, and locks it at its first use. In between a promise keeps other groups from counting on the same
+// bytes. Any thread: groups are made on callers' threads, and give promises back on the loop. The mutex is held while a
+// promise is weighed and given, and never while anything waits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fairring {
+
+class LockableMemory {
+ public:
+  // How much the system still lets this process lock; none: no limit.
+  using Unlocked = std::function<std::optional<std::uint64_t>()>;
+
+  struct Left {
+    std::optional<std::uint64_t> bytes;  // neither locked nor promised; none: no limit
+    std::uint64_t promised = 0;
+  };
+
+  // Of some bytes, until it ends or is given back. The memory outlives it.
+  class Promise {
+   public:
+    Promise() = default;
+    Promise(const Promise&) = delete;
+    Promise& operator=(const Promise&) = delete;
+    Promise(Promise&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
+    Promise& operator=(Promise&& other) noexcept;
+    ~Promise() { giveBack(); }
+
+    void giveBack() noexcept;  // the bytes are locked, and count by that, or will not be
+
+   private:
+    friend class LockableMemory;
+    Promise(LockableMemory& memory, std::uint64_t bytes) : memory_(&memory), bytes_(bytes) {}
+
+    LockableMemory* memory_ = nullptr;
+    std::uint64_t bytes_ = 0;
+  };
+
+  explicit LockableMemory(Unlocked unlocked) : unlocked_(std::move(unlocked)) {}
+  LockableMemory(const LockableMemory&) = delete;
+  LockableMemory& operator=(const LockableMemory&) = delete;
+  static LockableMemory& ofThisProcess();
+
+  Left left() const;
+  // To a group with that many peers. Throws Failure(Configuration) with obstacle()'s words if there are not so many.
+  Promise promise(std::uint64_t bytes, int peers);
+  // Why a group with that many peers can't lock so many bytes, and the remedy; empty if it can.
+  static std::string obstacle(const Left& left, std::uint64_t bytes, int peers);
+
+ private:
+  Left leftNow() const;
+
+  const Unlocked unlocked_;
+  mutable std::mutex mutex_;  // guards promised_
+  std::uint64_t promised_ = 0;
+};
+
+}  // namespace fairring

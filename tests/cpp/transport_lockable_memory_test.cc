@@ -1,0 +1,84 @@
+// Promises of memory to several groups, by a system that lets a process lock so much.
+#include "transport/lockable_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace fairring {
+namespace {
+
+TEST(LockableMemory, TheSecondGroupDoesNotGetWhatTheFirstWasPromised) {
+  std::uint64_t unlocked = 100;
+  LockableMemory memory([&] { return unlocked; });
+  LockableMemory::Promise first = memory.promise(60, 3);
+  EXPECT_EQ(memory.left().bytes, 40U);
+  try {
+    memory.promise(60, 7);
+    FAIL();
+  } catch (const Failure& refusal) {
+    const std::string told = refusal.what();
+    for (const char* words : {"may lock 40 B", "60 B that are promised", "7 peer(s)", "ulimit -l unlimited"})
+      EXPECT_NE(told.find(words), std::string::npos) << told;
+  }
+  unlocked -= 60;  // it has locked them
+  first.giveBack();
+  EXPECT_EQ(memory.left().bytes, 40U);
+  EXPECT_EQ(memory.left().promised, 0U);
+  first.giveBack();
+  EXPECT_EQ(memory.left().bytes, 40U);
+}
+
+TEST(LockableMemory, APromiseEndsWithItsOwnerAndMovesToAnother) {
+  LockableMemory memory([] { return 100; });
+  {
+    LockableMemory::Promise one = memory.promise(60, 1);
+    LockableMemory::Promise other = memory.promise(30, 1);
+    other = std::move(one);
+    EXPECT_EQ(memory.left().bytes, 40U) << "the 30 B went back";
+    const LockableMemory::Promise third(std::move(other));
+    EXPECT_EQ(memory.left().promised, 60U);
+  }
+  EXPECT_EQ(memory.left().bytes, 100U);
+}
+
+TEST(LockableMemory, WhatIsLockedAndPromisedAtOnceLeavesNoLessThanNothing) {
+  LockableMemory memory([locked = 0]() mutable { return 100 - std::exchange(locked, 60); });
+  const LockableMemory::Promise one = memory.promise(60, 1);
+  EXPECT_EQ(memory.left().bytes, 0U);
+}
+
+TEST(LockableMemory, WithoutALimitThereIsEnoughForAll) {
+  LockableMemory memory([] { return std::nullopt; });
+  const LockableMemory::Promise one = memory.promise(1ULL << 60, 1);
+  const LockableMemory::Promise other = memory.promise(1ULL << 60, 1);
+  EXPECT_FALSE(memory.left().bytes);
+}
+
+TEST(LockableMemory, ThreadsThatAskAtOnceAreNotPromisedMoreThanThereIs) {
+  LockableMemory memory([] { return 1000; });
+  std::atomic<std::uint64_t> given = 0;
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 1000; ++round) {
+        try {
+          const LockableMemory::Promise one = memory.promise(300, 1);
+          EXPECT_LE(given += 300, 1000U);
+          given -= 300;
+        } catch (const Failure&) {
+          EXPECT_LE(given, 1000U);
+        }
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(memory.left().bytes, 1000U);
+}
+
+}  // namespace
+}  // namespace fairring
