@@ -146,6 +146,7 @@ std::shared_ptr<Group> Membership::makeGroup(const std::vector<RankFacts>& facts
                          .transports = transportFor(facts).transports,
                          .failed = [this](const Error& error) { announce(error); },
                          .linked = [memory = memory_] { memory->giveBack(); },
+                         .warn = [this](const std::string& text) { warn(text); },
                          .endsProcess = [this](const Error& error) { return notice_.endsProcess(error); },
                          .makeAccelerator = [this](int device, const auto& ranks,
                                                    auto timeout) { return devices_.make(device, ranks, timeout); },

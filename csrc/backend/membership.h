@@ -140,6 +140,7 @@ class Membership {
   void stopListening();
   bool usesRdma(const std::vector<RankFacts>& facts) const;
   void tellTransport(const std::vector<RankFacts>& facts) const;
+  void warn(const std::string& text);
   void announce(const Error& error);
   TraceFacts factsOfWait() const;
   void refuseIfAborted() const;

@@ -70,6 +70,11 @@ bool Membership::usesRdma(const std::vector<RankFacts>& facts) const {
   return chosen.rail.isRdma || chosen.site.isRdma;
 }
 
+// Writing may block.
+void Membership::warn(const std::string& text) {
+  completion().post([text] { TORCH_WARN("fairring: ", text); });
+}
+
 // A warning if RDMA is present and not used, and a line at a more verbose level if it is absent.
 void Membership::tellTransport(const std::vector<RankFacts>& facts) const {
   const TransportChoice choice = transportFor(facts);

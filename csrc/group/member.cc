@@ -164,7 +164,7 @@ void Member::prepare() {
     rails_->onChannelEnded = [this](int peer, const Error& error) {
       failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
     };
-    makeChannels(all);
+    makeChannels({machine_->flags().staging(), all});
   }
   std::byte* const staging = machine_->flags().staging();
   const bool tensorsMayBeImages = neighbours_.local().size() == 1 && settings_.transports.rail.tensorsMayBeImages &&
@@ -175,32 +175,26 @@ void Member::prepare() {
   acknowledgeLeaves();  // of peers that have left already
 }
 
-// Peers that one transport reaches at one address of this rank's share what that transport has for all of them.
-void Member::makeChannels(std::uint64_t stagingBytes) {
+void Member::makeChannels(std::span<std::byte> staging) {
   const std::vector<int>& local = neighbours_.local();
-  ChannelSettings settings{.rank = rank_,
+  ChannelSettings channels{.rank = rank_,
                            .peers = {},
                            .bindAddress = "",
                            .localIndex = static_cast<int>(std::ranges::lower_bound(local, rank_) - local.begin()),
                            .rdmaFabric = neighbours_.facts(rank_).rdmaFabric,
-                           .staging = {machine_->flags().staging(), stagingBytes},
+                           .staging = staging,
                            .secret = endpoint_->secret,
                            .relinking = {[this](int peer, std::uint32_t lane) {
                                            connector_->restore(peer, Purpose::Lane, lane,
                                                                settings_.tuning.heartbeatTimeout);
                                          },
                                          settings_.tuning.heartbeatTimeout},
-                           .opened = [this] { openIfComplete(); }};
-  std::map<std::pair<std::string, std::string>, std::vector<int>> peers;  // by transport and own address
-  for (const int peer : neighbours_.rails()) {
-    const Transport& transport = neighbours_.transportTo(peer, settings_.transports);
-    peers[{transport.name, neighbours_.addressesTowards(peer).front()}].push_back(peer);
-  }
-  for (const auto& [way, those] : peers) {
-    settings.bindAddress = way.second;
-    settings.peers = those;
-    rails_->use(neighbours_.transportTo(those.front(), settings_.transports).make(loop_, settings, *rails_));
-  }
+                           .opened = [this] { openIfComplete(); },
+                           .notOpened = nullptr};
+  opening_ =
+      std::make_unique<ChannelOpening>(ChannelOpening::Parts{loop_, *rails_, neighbours_, *connector_, *control_},
+                                       ChannelOpening::Settings{settings_.transports, settings_.tuning.connectTimeout,
+                                                                std::move(channels), settings_.warn});
 }
 
 void Member::linkNeighbours() {
@@ -279,8 +273,8 @@ void Member::introduce(int peer) {
   if (hasFailed()) return;
   if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->flags().descriptors());
-  } else if (Channel* const channel = channelTo(peer); channel != nullptr && !channel->contact().empty()) {
-    control_->send(peer, ControlType::Contact, channel->contact());
+  } else if (opening_) {
+    opening_->introduce(peer);
   }
 }
 
@@ -288,7 +282,7 @@ void Member::openIfComplete() {
   if (linking_ != Linking::UnderWay || life_ != Life::Live || !connector_->missing().empty() ||
       !machine_->flags().unattached().empty())
     return;
-  if (rails_ && !rails_->isLinked()) return;
+  if (opening_ && !opening_->isComplete()) return;
   linking_ = Linking::Complete;
   if (settings_.linked) settings_.linked();
   pipeline_->open();
@@ -457,19 +451,22 @@ Error Member::error() const {
 
 void Member::onControl(int peer, ControlMessage message) {
   if (failureDetector_.heard(peer)) probe_->forget(peer);
-  const bool isIntroduction = message.type == ControlType::Segment || message.type == ControlType::Contact;
+  const bool isOfChannel = message.type == ControlType::Contact || message.type == ControlType::NoChannel ||
+                           message.type == ControlType::TakeTcp;
+  const bool isIntroduction = message.type == ControlType::Segment || isOfChannel;
   if (isIntroduction && linking_ == Linking::None) {
     early_.emplace_back(peer, std::move(message));
     return;
   }
   switch (message.type) {
     case ControlType::Contact:
-      if (Channel* const channel = channelTo(peer); channel != nullptr && !hasFailed()) {
-        guarded([&] {
-          const std::string answer = channel->connect(message.text);
-          if (!answer.empty()) control_->send(peer, ControlType::Contact, answer);
-        });
-      }
+      if (opening_ && !hasFailed()) guarded([&] { opening_->onContact(peer, message.text); });
+      return;
+    case ControlType::NoChannel:
+      if (opening_ && !hasFailed()) guarded([&] { opening_->onNoChannel(peer, message.text); });
+      return;
+    case ControlType::TakeTcp:
+      if (opening_ && !hasFailed()) guarded([&] { opening_->onTakeTcp(peer, message.text); });
       return;
     case ControlType::Segment:
       if (!hasFailed()) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });

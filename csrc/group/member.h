@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "device/device_exchange.h"
@@ -18,6 +19,7 @@
 #include "exchange/recorder.h"
 #include "exchange/shared_memory.h"
 #include "group/call_table.h"
+#include "group/channel_opening.h"
 #include "group/diagnostics.h"
 #include "group/failure_detector.h"
 #include "group/inquiry.h"
@@ -100,7 +102,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   FailureDetector::Ways waysToAct();
   FailureDetector::Standing standingOf(int peer) const;
   void hasLeft(FailureDetector::Sign::Kind ended, int peer);
-  void makeChannels(std::uint64_t stagingBytes);
+  void makeChannels(std::span<std::byte> staging);
   void addLane(AuthenticatedConnection lane);
   Channel* channelTo(int peer) const;  // of the rails; null: there is none
   void introduce(int peer);
@@ -166,7 +168,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Linking linking_ = Linking::None;
   std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before it began
   std::unique_ptr<SharedMemory> machine_;
-  std::unique_ptr<Rails> rails_;  // where there are any
+  std::unique_ptr<Rails> rails_;             // where there are any
+  std::unique_ptr<ChannelOpening> opening_;  // of their channels
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<DeviceExchange> device_;  // where there are calls on a device
   std::function<void()> abortDevice_;

@@ -69,6 +69,7 @@ void Member::leaveIfAsked() {
 void Member::dropParts() {
   loop_.forgetUncaught(this);
   messages_.reset();
+  opening_.reset();
   connector_.reset();
   probe_.reset();
   control_.reset();  // before what it sends the descriptors of

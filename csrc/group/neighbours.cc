@@ -1,6 +1,7 @@
 #include "group/neighbours.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -47,25 +48,27 @@ std::vector<ConnectionSpec> Neighbours::wanted(const Transports& transports) con
   for (const int peer : rails_) {
     wanted.push_back(controlTo(peer));
     const Transport& transport = transportTo(peer, transports);
-    if (transport.takesLanes) addLanes(peer, transport.lanes, wanted);
+    if (transport.takesLanes) std::ranges::copy(lanesTo(peer, transport.lanes), std::back_inserter(wanted));
   }
   return wanted;
 }
 
 // The interfaces of both sides in turn, each with the other side's of the same place: both sides count alike.
-void Neighbours::addLanes(int peer, std::uint32_t perPair, std::vector<ConnectionSpec>& wanted) const {
+std::vector<ConnectionSpec> Neighbours::lanesTo(int peer, std::uint32_t perPair) const {
+  std::vector<ConnectionSpec> lanes;
   const std::vector<std::string>& here = addressesTowards(peer);
   const std::vector<std::string>& there = addressesOf(peer);
   const std::size_t pairs = std::max(here.size(), there.size());
   for (std::size_t lane = 0; lane < pairs * perPair; ++lane) {
     const std::string& to = there[lane % there.size()];
     const std::string& from = here[lane % here.size()];
-    wanted.push_back({.peer = peer,
-                      .purpose = Purpose::Lane,
-                      .address = tcpAddress(to, facts(peer).port),
-                      .lane = static_cast<std::uint32_t>(lane),
-                      .source = pairs > 1 ? std::optional(tcpAddress(from, 0)) : std::nullopt});
+    lanes.push_back({.peer = peer,
+                     .purpose = Purpose::Lane,
+                     .address = tcpAddress(to, facts(peer).port),
+                     .lane = static_cast<std::uint32_t>(lane),
+                     .source = pairs > 1 ? std::optional(tcpAddress(from, 0)) : std::nullopt});
   }
+  return lanes;
 }
 
 // Also of ranks that peers speak of, which need not exist.

@@ -42,6 +42,7 @@ class Neighbours {
   ConnectionSpec messageLaneTo(int peer) const;  // the one that this rank makes
   // Every connection that this rank needs for calls of all ranks.
   std::vector<ConnectionSpec> wanted(const Transports& transports) const;
+  std::vector<ConnectionSpec> lanesTo(int peer, std::uint32_t perPair) const;  // of interfaces
 
   std::string who(int rank) const;  // "rank 3 (host)"
   std::string who(const std::set<int>& ranks) const;
@@ -49,7 +50,6 @@ class Neighbours {
 
  private:
   SocketAddress nearestAddressOf(int peer) const;
-  void addLanes(int peer, std::uint32_t perPair, std::vector<ConnectionSpec>& wanted) const;
 
   const std::vector<RankFacts> facts_;
   const int rank_;

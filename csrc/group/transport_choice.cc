@@ -10,6 +10,9 @@ namespace fairring {
 
 namespace {
 
+// For packets between two ports that may not reach each other: of two fabrics that are named alike, for one.
+constexpr std::chrono::milliseconds kPatienceWithRdma{5'000};
+
 using Includes = std::function<bool(const RankFacts& one, const RankFacts& other)>;
 
 std::string named(std::size_t rank, const RankFacts& facts) { return concat("rank ", rank, " (", facts.hostname, ")"); }
@@ -70,7 +73,9 @@ TransportChoice chooseTransport(const TransportSettings& settings, const std::ve
   const std::string obstacle = rdmaObstacle(facts, onOneSite);
   if (choice.transports.rail.isRdma) refuse(choice.transports.rail, obstacle);
   if (obstacle.empty()) {
-    if (!choice.transports.rail.isRdma) choice.transports.rail = automaticRdma(transports);
+    if (choice.transports.rail.isRdma) return choice;
+    choice.transports.rail = automaticRdma(transports);
+    choice.transports.rail.tcpAfter = kPatienceWithRdma;
     return choice;
   }
   choice.rdmaRefused = obstacle;

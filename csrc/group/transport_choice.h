@@ -1,6 +1,7 @@
 // Which transport each level takes: what the user asked for, or by "auto" RDMA between the machines of a site where
 // every rank can use it, and TCP between sites: nobody knows what fabric leads there. Follows from the facts of all
-// ranks, so all choose alike. Any thread.
+// ranks, so all choose alike. Two ranks between which RDMA does not come about by "auto" take TCP (channel_opening.h).
+// Any thread.
 #pragma once
 
 #include <string>

@@ -23,16 +23,18 @@
 namespace fairring {
 
 enum class ControlType : std::uint8_t {
-  Contact = 1,    // text: where a channel to this rank connects to, as it says itself
-  Segment = 2,    // two descriptors: the memory of this rank's staging, and the eventfd that wakes this rank
-  Failed = 3,     // text: kind and message of the first error
-  Leave = 4,      // text: number of slices completed; nothing will follow
-  LeaveAck = 5,   // answer to Leave: everything needed from you has arrived
-  Heartbeat = 6,  // text: how far this rank is (peer_progress.h)
-  CallLog = 7,    // text: the last calls of this rank (CallTable), which are not the receiver's: it is to say so
-  Here = 8,       // the first of all: this rank has come to the group, and its heartbeats will follow
-  Question = 9,   // a call is late that waits for the receiver: which call is it in, and for whom does it wait?
-  Account = 10,   // text: the answer of one rank (inquiry.h), which others pass on
+  Contact = 1,     // text: where a channel to this rank connects to, as it says itself
+  Segment = 2,     // two descriptors: the memory of this rank's staging, and the eventfd that wakes this rank
+  Failed = 3,      // text: kind and message of the first error
+  Leave = 4,       // text: number of slices completed; nothing will follow
+  LeaveAck = 5,    // answer to Leave: everything needed from you has arrived
+  Heartbeat = 6,   // text: how far this rank is (peer_progress.h)
+  CallLog = 7,     // text: the last calls of this rank (CallTable), which are not the receiver's: it is to say so
+  Here = 8,        // the first of all: this rank has come to the group, and its heartbeats will follow
+  Question = 9,    // a call is late that waits for the receiver: which call is it in, and for whom does it wait?
+  Account = 10,    // text: the answer of one rank (inquiry.h), which others pass on
+  NoChannel = 11,  // text: why a channel to the receiver, which is to decide, can't be opened here
+  TakeTcp = 12,    // text: why; the channel to the receiver is one of TCP
 };
 
 struct ControlMessage {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct ChannelSettings {
   Secret secret{};
   Relinking relinking;
   std::function<void()> opened;  // a channel is open that was not when it was made
+  // A channel ended before it was open. None: it ends as any other does.
+  std::function<void(int peer, const Error&)> notOpened = nullptr;
 };
 
 using ChannelsByPeer = std::map<int, std::shared_ptr<Channel>>;
@@ -47,6 +50,9 @@ struct Transport {
   bool tensorsMayBeImages = false;  // it sends from the tensors' own memory
   bool isRdma = false;              // "auto" takes it inside a site where all ranks can
   std::uint32_t lanes = 0;          // to a peer, where it takes them
+  // Where a channel to a peer is not open so long after both sides have connected it, or can't be made, TCP takes its
+  // place. None: that is an error.
+  std::optional<std::chrono::milliseconds> tcpAfter = std::nullopt;
 };
 
 Transport tcpTransport(std::uint32_t lanes = 1);  // which there always is (tcp_channel.h)

@@ -130,6 +130,7 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   std::byte* placeOf(const MessageHeader& header);
   void arrived(std::uint32_t number);
   void pumpReads();
+  void onHello();
   void onOpen();
   // Runs what may find that the device or the peer's bytes are not in order; that ends the channel.
   template <class Act>
@@ -146,10 +147,12 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   const int peer_;
   MessageReceiver& receiver_;
   const std::function<void()> opened_;
+  const std::function<void(int, const Error&)> notOpened_;
   const RegisteredMemory slots_;  // those to send from, then those to receive into
   std::unique_ptr<VerbsQueuePair> slotPair_;
   std::unique_ptr<VerbsQueuePair> readPair_;
   Life life_ = Life::Made;
+  bool wasHeard_ = false;  // the peer
   bool wasOpened_ = false;
   bool peerLeaves_ = false;
   bool closed_ = false;
@@ -181,6 +184,7 @@ VerbsChannel::VerbsChannel(std::shared_ptr<VerbsEndpoint> endpoint, const Channe
       peer_(peer),
       receiver_(receiver),
       opened_(settings.opened),
+      notOpened_(settings.notOpened),
       slots_(endpoint_->takeSlots()) {
   const VerbsEndpoint::Handlers handlers{
       .completed = [this](const VerbsCompletion& completion) { onCompletion(completion); },
@@ -261,7 +265,7 @@ bool VerbsChannel::maySend() const {
 
 // The lower rank's peer can hear it as soon as both have connected, the higher rank's once it has been heard.
 void VerbsChannel::pump() {
-  if (rank_ > peer_ && !wasOpened_) return;
+  if (rank_ > peer_ && !wasHeard_) return;
   while (life_ == Life::Connected && maySend()) {
     const std::uint32_t index = freeSlots_.back();
     const std::span<std::byte> memory = slot(index);
@@ -390,7 +394,8 @@ void VerbsChannel::onSlot(std::span<const std::byte> bytes) {
 
 void VerbsChannel::onRecord(const SlotRecord& record, std::span<const std::byte> bytes) {
   switch (record.kind) {
-    case Record::Hello: return onOpen();
+    case Record::Hello: return onHello();
+    case Record::Agreed: return onOpen();
     case Record::Part: return onPart(record, bytes);
     case Record::Announced: return onAnnounced(record);
     case Record::Wanted: return onWanted(record.number);
@@ -400,9 +405,15 @@ void VerbsChannel::onRecord(const SlotRecord& record, std::span<const std::byte>
   refuse("a record");
 }
 
+void VerbsChannel::onHello() {
+  if (std::exchange(wasHeard_, true)) return;
+  if (rank_ > peer_) return say(Record::Hello, 0);
+  say(Record::Agreed, 0);
+  onOpen();
+}
+
 void VerbsChannel::onOpen() {
-  if (std::exchange(wasOpened_, true)) return;
-  if (rank_ > peer_) say(Record::Hello, 0);
+  if (!wasHeard_ || std::exchange(wasOpened_, true)) return;
   endpoint_->loop().post([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self && self->life_ == Life::Connected && self->opened_) self->opened_();
@@ -507,7 +518,9 @@ void VerbsChannel::end(const Error& error, bool sayEnd) {
   slotPair_.reset();
   endpoint_->loop().post([weak = weak_from_this(), told = peerLeaves_ ? Error() : error] {
     const auto self = weak.lock();
-    if (self && !self->closed_) self->receiver_.ended(self->peer_, told);
+    if (!self || self->closed_) return;
+    if (!self->wasOpened_ && self->notOpened_) return self->notOpened_(self->peer_, told);
+    self->receiver_.ended(self->peer_, told);
   });
 }
 

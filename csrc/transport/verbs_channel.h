@@ -6,8 +6,9 @@
 // that is not registered goes in parts through the slots, however much it is.
 //
 // A slot is only sent if the peer has one posted for it: credits say how many. Contacts travel over the control
-// connection, from the lower rank to the higher and back; nothing listens. A channel is open when each side has heard
-// the other through the queue pair. One that breaks ends.
+// connection, from the lower rank to the higher and back; nothing listens. The lower rank says hello through the queue
+// pair, the higher answers, and the lower, whose channel is open by that, says so; with that the higher's is open. So
+// the lower one decides whether the channel comes about. One that breaks ends.
 #pragma once
 
 #include <functional>

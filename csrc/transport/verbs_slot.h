@@ -20,6 +20,7 @@ struct SlotBeginning {
 struct SlotRecord {
   enum class Kind : std::uint16_t {
     Hello = 1,  // the queue pair works
+    Agreed,     // so it does both ways; the lower of the two ranks says it
     Part,       // of a message: `bytes` of it follow, which begin at `place` in it
     Announced,  // a message that its receiver should read, at the address `place`, by the key `bytes`
     Wanted,     // its bytes, in parts: the receiver can't read to where they go

@@ -59,6 +59,7 @@ class Job {
                            .transports = transports,
                            .failed = failed,
                            .linked = nullptr,
+                           .warn = warn,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .endsDeviceWithin = endsDeviceWithin,
                            .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); },
@@ -86,6 +87,7 @@ class Job {
   milliseconds connectTimeout = kLong;
   LookForFailure lookForFailure;
   std::function<void(const Error&)> failed;
+  std::function<void(const std::string&)> warn;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
   std::chrono::seconds endsDeviceWithin{30};
 

@@ -11,13 +11,14 @@ namespace {
 constexpr std::size_t kElements = 100'000;
 constexpr int kCalls = 30;
 
-Transports verbsOn(SimulatedVerbs& network) {
+Transports verbsOn(SimulatedVerbs& network, std::optional<milliseconds> tcpAfter = std::nullopt) {
   const Transport verbs{
       .name = "verbs",
       .make = [open = network.opener()](
                   Loop& loop, const ChannelSettings& settings,
                   MessageReceiver& receiver) { return makeVerbsChannels(open, loop, settings, receiver); },
-      .isRdma = true};
+      .isRdma = true,
+      .tcpAfter = tcpAfter};
   return {verbs, verbs};
 }
 
@@ -72,6 +73,100 @@ TEST(GroupOverVerbs, AQueuePairThatBreaksIsAnErrorOnEveryRankOfEveryCall) {
         if (done.valid()) done.wait();
       }
     }
+  }
+}
+
+// Sums of ranks on machines of their own, where "auto" has chosen verbs, and what the ranks say of it.
+struct ByAuto {
+  static constexpr milliseconds kPatience{300};
+
+  explicit ByAuto(SimulatedVerbs& network, int ranks = 3) : job(machinesOf(ranks)) {
+    job.transports = verbsOn(network, kPatience);
+    job.warn = [this](const std::string& text) {
+      const std::lock_guard lock(mutex);
+      warnings.push_back(text);
+    };
+    job.joinAll();
+  }
+  void sumExactly() {
+    for (int call = 0; call < 3; ++call) {
+      Called called = callAll(job, kElements);
+      for (auto& done : called.done) EXPECT_EQ(done.get(), "");
+      for (std::size_t i = 0; i < kElements; ++i) {
+        float sum = 0;
+        for (std::size_t rank = 0; rank < job.nodes.size(); ++rank) sum += static_cast<float>((i + rank) % 100);
+        ASSERT_EQ(called.tensors.back()[i], sum);
+      }
+    }
+  }
+  static std::vector<std::string> machinesOf(int ranks) {
+    std::vector<std::string> machines;
+    for (int rank = 0; rank < ranks; ++rank) machines.emplace_back(1, static_cast<char>('a' + rank));
+    return machines;
+  }
+
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  Job job;
+};
+
+TEST(GroupOverVerbs, ARankWhosePortCannotBeOpenedTakesTcpWithItsPeersAndTheOthersTakeVerbs) {
+  for (const int closed : {0, 1, 2}) {
+    SimulatedVerbs network(1);
+    network.close(closed);
+    ByAuto group(network);
+    group.sumExactly();
+    EXPECT_GT(network.counts().readBytes, 0U) << closed;
+    EXPECT_EQ(group.warnings.size(), 3U) << "each has such a peer, and speaks of the first";
+    for (const std::string& text : group.warnings) {
+      EXPECT_NE(text.find("TCP between rank "), std::string::npos) << text;
+      EXPECT_NE(text.find("not RDMA: the simulated port can't be opened"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(GroupOverVerbs, WhereNoPortCanBeOpenedAllTakeTcp) {
+  SimulatedVerbs network(1);
+  for (const int rank : {0, 1, 2}) network.close(rank);
+  ByAuto group(network);
+  group.sumExactly();
+  EXPECT_EQ(network.counts().sentBytes, 0U);
+}
+
+TEST(GroupOverVerbs, RanksWhosePacketsGetLostTakeTcpWhicheverWayAndHoweverTheDeviceFindsOut) {
+  for (const bool givesUp : {true, false}) {
+    for (const auto& [from, to] : {std::pair(0, 2), std::pair(2, 0)}) {
+      SimulatedVerbs network(1);
+      network.lose(from, to, givesUp);
+      ByAuto group(network);
+      group.sumExactly();
+      EXPECT_EQ(group.warnings.size(), 2U);
+      EXPECT_GT(network.counts().readBytes, 0U) << "between the others";
+    }
+  }
+}
+
+TEST(GroupOverVerbs, TwoFabricsThatDoNotReachEachOtherTakeTcpBetweenThem) {
+  SimulatedVerbs network(1);
+  for (const auto& [one, other] : {std::pair(0, 2), std::pair(0, 3), std::pair(1, 2), std::pair(1, 3)}) {
+    network.lose(one, other, false);
+    network.lose(other, one, true);
+  }
+  ByAuto group(network, 4);
+  group.sumExactly();
+  EXPECT_EQ(group.warnings.size(), 4U);
+  EXPECT_GT(network.counts().readBytes, 0U);
+}
+
+TEST(GroupOverVerbs, APortThatCannotBeOpenedIsAnErrorOnEveryRankWhereVerbsWereAskedFor) {
+  SimulatedVerbs network(1);
+  network.close(1);
+  Job job({"a", "b", "c"});
+  job.transports = verbsOn(network);
+  job.joinAll();
+  for (auto& done : callAll(job, kElements).done) {
+    const std::string told = done.get();
+    EXPECT_NE(told.find("the simulated port can't be opened"), std::string::npos) << told;
   }
 }
 

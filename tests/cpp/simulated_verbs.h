@@ -51,9 +51,21 @@ class SimulatedVerbs {
   }
 
   OpenVerbs opener() {
-    return [this](const ChannelSettings&, std::uint32_t completions) {
-      return std::make_unique<Port>(*this, completions);
+    return [this](const ChannelSettings& settings, std::uint32_t completions) {
+      const std::lock_guard lock(mutex_);
+      check(!closed_.contains(settings.rank), ErrorKind::Configuration, "the simulated port can't be opened");
+      return std::make_unique<Port>(*this, settings.rank, completions);
     };
+  }
+  // That rank's port.
+  void close(int rank) {
+    const std::lock_guard lock(mutex_);
+    closed_.insert(rank);
+  }
+  // All packets of the one rank to the other: its device gives up at once, or waits for ever.
+  void lose(int from, int to, bool givesUp) {
+    const std::lock_guard lock(mutex_);
+    lost_[{from, to}] = givesUp;
   }
   // The queue pair of the request after so many breaks, with this status.
   void breakAfter(std::uint64_t requests, std::uint32_t status = kRetriesExceeded) {
@@ -141,7 +153,8 @@ class SimulatedVerbs {
   };
 
   struct Port final : VerbsDevice {
-    Port(SimulatedVerbs& net, std::uint32_t completions) : network(net), mostCompletions(completions) {}
+    Port(SimulatedVerbs& net, int ofRank, std::uint32_t completions)
+        : network(net), rank(ofRank), mostCompletions(completions) {}
     ~Port() override {
       const std::lock_guard lock(network.mutex_);
       for (const std::uint32_t key : keys) network.regions_.erase(key);
@@ -192,6 +205,7 @@ class SimulatedVerbs {
     std::string textOf(std::uint32_t status) const override { return "status " + std::to_string(status); }
 
     SimulatedVerbs& network;
+    const int rank;
     const std::uint32_t mostCompletions;
     const Descriptor event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     bool isArmed = false;
@@ -215,7 +229,7 @@ class SimulatedVerbs {
     std::vector<Pair*> busy;
     std::vector<std::pair<Port*, std::deque<VerbsCompletion>*>> late;
     for (auto& [number, pair] : pairs_) {
-      if (!pair.requests.empty() && pair.peer != 0) busy.push_back(&pair);
+      if (!pair.requests.empty() && pair.peer != 0 && losesTo(pair) != Loss::Waits) busy.push_back(&pair);
       for (auto* queue : {&pair.received, &pair.completed}) {
         if (!queue->empty()) late.emplace_back(pair.port, queue);
       }
@@ -232,11 +246,22 @@ class SimulatedVerbs {
     return true;
   }
 
+  enum class Loss : std::uint8_t { None, GivesUp, Waits };
+
+  Loss losesTo(const Pair& pair) const {
+    const auto peer = pairs_.find(pair.peer);
+    if (peer == pairs_.end()) return Loss::None;
+    const auto lost = lost_.find({pair.port->rank, peer->second.port->rank});
+    if (lost == lost_.end()) return Loss::None;
+    return lost->second ? Loss::GivesUp : Loss::Waits;
+  }
+
   // Carries out the oldest request of the queue pair, or a part of it.
   void carryOut(Pair& pair) {
     Request& request = pair.requests.front();
     const auto peer = pairs_.find(pair.peer);
     if (peer == pairs_.end() || peer->second.isBroken || peer->second.peer == 0) return fail(pair, kRetriesExceeded);
+    if (losesTo(pair) == Loss::GivesUp) return fail(pair, kRetriesExceeded);
     if (breakAt_ && requestsDone_ >= *breakAt_) {
       breakAt_.reset();
       return fail(pair, breakStatus_);
@@ -309,6 +334,8 @@ class SimulatedVerbs {
   std::optional<std::uint64_t> breakAt_;
   std::uint32_t breakStatus_ = 0;
   bool pollsFail_ = false;
+  std::set<int> closed_;
+  std::map<std::pair<int, int>, bool> lost_;  // by ranks, from and to
   Counts counts_;
   std::jthread thread_;  // ends first
 };
