@@ -83,7 +83,7 @@ struct Context {
   int commandDescriptor;
   int eventDescriptor;
 };
-static_assert(offsetof(Context, commandDescriptor) == 264);
+static_assert(offsetof(Context, commandDescriptor) == 264 && offsetof(Context, eventDescriptor) == 268);
 
 struct MemoryRegion {
   Context* context;
@@ -194,6 +194,26 @@ struct PortState {
   std::array<std::uint8_t, 16> after;
 };
 static_assert(sizeof(PortState) == 52 && offsetof(PortState, lid) == 34);
+
+struct AsyncEvent {
+  union {
+    CompletionQueue* completions;
+    QueuePair* pair;
+    int port;
+  } of;
+  std::uint32_t type;
+};
+static_assert(sizeof(AsyncEvent) == 16 && offsetof(AsyncEvent, type) == 8);
+
+constexpr std::uint32_t kEventCompletionsFailed = 0;
+constexpr std::uint32_t kEventPairFailed = 1;
+constexpr std::uint32_t kEventPairRefusedRequest = 2;
+constexpr std::uint32_t kEventPairRefusedAccess = 3;
+constexpr std::uint32_t kEventDeviceFailed = 8;
+constexpr std::uint32_t kEventPortActive = 9;
+constexpr std::uint32_t kEventPortDown = 10;
+constexpr std::uint32_t kEventLidChanged = 11;
+constexpr std::uint32_t kEventGidChanged = 18;
 
 constexpr std::uint32_t kLocalWrite = 1;
 constexpr std::uint32_t kRemoteRead = 4;

@@ -44,14 +44,15 @@ struct Contact {
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kSlotGrain - 1) / kSlotGrain * kSlotGrain; }
 
-// What to do about a request that has failed, by the state of this side's port.
-std::string remedyFor(const std::string& trouble) {
-  constexpr const char* kTcp = "; FAIRRING_TRANSPORT=tcp does without RDMA";
-  if (!trouble.empty()) return concat("; that port can't be used at present: ", trouble, kTcp);
+// What to do about a request that has failed, by the state of this side's port and what it has reported.
+std::string remedyFor(const std::string& trouble, const std::string& reported) {
+  const std::string end = concat(reported.empty() ? "" : "; the port has reported: ", reported,
+                                 "; FAIRRING_TRANSPORT=tcp does without RDMA");
+  if (!trouble.empty()) return concat("; that port can't be used at present: ", trouble, end);
   return concat(
       "; that port itself is up: look at the peer's (rdma link), at cables and switches, and whether the network lets "
       "frames of this size pass between the two",
-      kTcp);
+      end);
 }
 
 class VerbsChannel final : public Channel, public std::enable_shared_from_this<VerbsChannel> {
@@ -353,11 +354,11 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
                                     ? peerFabric_
                                     : concat(device.address().fabric, " here and ", peerFabric_, " there");
     const bool slotsWork = completion.queuePair == readPair_->name().number;
-    return end(
-        makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
-                  wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status), " (status ",
-                  completion.status, ", vendor's code ", completion.vendorError, ")", remedyFor(device.trouble())),
-        slotsWork);
+    return end(makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
+                         wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status),
+                         " (status ", completion.status, ", vendor's code ", completion.vendorError, ")",
+                         remedyFor(device.trouble(), endpoint_->reported())),
+               slotsWork);
   }
   guarded([&] {
     switch (completion.kind) {

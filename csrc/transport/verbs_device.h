@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -58,6 +59,19 @@ struct VerbsCompletion {
   std::uint32_t vendorError = 0;
 };
 
+// What a device reports of itself, beside completions.
+struct VerbsAsyncEvent {
+  enum class Kind : std::uint8_t {
+    PortChanged,      // down, up, another address: connections may live through it
+    QueuePairFailed,  // one of them, for good
+    DeviceFailed,     // the device, its completions, or the address by which peers reach it, for good
+  };
+
+  Kind kind = Kind::PortChanged;
+  std::uint32_t queuePair = 0;
+  std::string text;  // in the library's words
+};
+
 // How many reads of a queue pair are under way at once, here and at its peer.
 constexpr std::uint8_t kReadsAtOnce = 4;
 
@@ -95,6 +109,9 @@ class VerbsDevice {
   virtual void arm() = 0;
   virtual void takeEvents() = 0;                               // what made it readable
   virtual std::string textOf(std::uint32_t status) const = 0;  // in the library's words
+  // Readable while there is an asynchronous event to take.
+  virtual int asyncDescriptor() const = 0;
+  virtual std::optional<VerbsAsyncEvent> takeAsyncEvent() = 0;
 };
 
 }  // namespace fairring

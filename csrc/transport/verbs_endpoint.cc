@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbyes{20};
 constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kMostReported = 4;
 
 // Shared, so that a forked child's memory is the same: else the first write after a fork would give this process a page
 // that the device does not know.
@@ -48,6 +50,7 @@ VerbsEndpoint::VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, st
       staging_(staging.empty() ? RegisteredMemory() : device_->registerMemory(staging, PeerAccess::Read)),
       slots_(device_->registerMemory({memory_.get(), slotBytesFor(peers)}, PeerAccess::None)) {
   loop_.watch(device_->descriptor(), EPOLLIN, [this](std::uint32_t) { onReadable(); });
+  loop_.watch(device_->asyncDescriptor(), EPOLLIN, [this](std::uint32_t) { onAsyncEvents(); });
   loop_.addPoller(this, {.poll = [this] { return poll(); },
                          .setPolling =
                              [this](bool polling) {
@@ -62,6 +65,7 @@ VerbsEndpoint::VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, st
 VerbsEndpoint::~VerbsEndpoint() {
   loop_.removePoller(this);
   loop_.unwatch(device_->descriptor());
+  loop_.unwatch(device_->asyncDescriptor());
   const auto start = Loop::Clock::now();
   std::array<VerbsCompletion, 16> found;
   while (!leaving_.empty() && !hasFailed_) {
@@ -158,6 +162,33 @@ void VerbsEndpoint::onReadable() {
   if (hasFailed_) return loop_.unwatch(device_->descriptor());
   if (!polling_) arm();  // else at the end of the polling
   poll();
+}
+
+void VerbsEndpoint::onAsyncEvents() {
+  using Kind = VerbsAsyncEvent::Kind;
+  while (const std::optional<VerbsAsyncEvent> event = device_->takeAsyncEvent()) {
+    const Error error = makeError(ErrorKind::Connection, "RDMA by ", device_->name(), " ended: the device reported '",
+                                  event->text, "'; look at dmesg; FAIRRING_TRANSPORT=tcp does without RDMA");
+    switch (event->kind) {
+      case Kind::PortChanged:
+        reported_.push_back(event->text);
+        if (reported_.size() > kMostReported) reported_.pop_front();
+        break;
+      case Kind::QueuePairFailed:
+        if (const auto pair = pairs_.find(event->queuePair); pair != pairs_.end()) {
+          const std::shared_ptr<Handlers> handlers = pair->second;
+          handlers->deviceFailed(error);
+        }
+        break;
+      case Kind::DeviceFailed: fail(error);
+    }
+  }
+}
+
+std::string VerbsEndpoint::reported() const {
+  std::string text;
+  for (const std::string& one : reported_) text += (text.empty() ? "" : ", ") + one;
+  return text;
 }
 
 }  // namespace fairring

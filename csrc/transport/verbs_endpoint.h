@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -21,7 +23,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   // It may end its queue pair, and others.
   struct Handlers {
     std::function<void(const VerbsCompletion&)> completed;
-    std::function<void(const Error&)> deviceFailed;  // once: no completion comes any more
+    std::function<void(const Error&)> deviceFailed;  // once, or it has failed for this queue pair
   };
 
   // A channel posts so many slots for its peer to send to. It has as many to send from, and one more to say goodbye.
@@ -37,6 +39,8 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   Loop& loop() const { return loop_; }
   VerbsDevice& device() const { return *device_; }
   const RegisteredMemory& staging() const { return staging_; }
+  // What the device has reported of its port, for messages: "port error, port active"; empty: nothing.
+  std::string reported() const;
   RegisteredMemory takeSlots();  // for one channel
 
   std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access, Handlers handlers);
@@ -64,6 +68,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   void onCompletionOfLeaving(const VerbsCompletion& completion);
   void arm();
   void onReadable();
+  void onAsyncEvents();
 
   Loop& loop_;
   const std::unique_ptr<std::byte, Unmap> memory_;  // the device ends first, for it may still write there
@@ -73,6 +78,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   std::uint64_t slotsTaken_ = 0;  // in bytes
   std::unordered_map<std::uint32_t, std::shared_ptr<Handlers>> pairs_;
   std::unordered_map<std::uint32_t, Leaving> leaving_;
+  std::deque<std::string> reported_;  // the last ones
   bool hasFailed_ = false;
   bool polling_ = false;
   bool pollingSoon_ = false;

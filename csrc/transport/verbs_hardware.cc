@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -168,6 +169,8 @@ class Hardware final : public VerbsDevice {
   void arm() override { context_->operations.requestNotification(completions_.get(), 0); }
   void takeEvents() override;
   std::string textOf(std::uint32_t status) const override { return library_.textOf(status); }
+  int asyncDescriptor() const override { return context_->eventDescriptor; }
+  std::optional<VerbsAsyncEvent> takeAsyncEvent() override;
 
  private:
   template <class Object>
@@ -176,6 +179,7 @@ class Hardware final : public VerbsDevice {
     return object;
   }
   verbs::Context* opened() const;
+  std::optional<VerbsAsyncEvent> meaningOf(const verbs::AsyncEvent& event) const;
 
   // In the order of their making: they end in the reverse order.
   const VerbsLibrary& library_;
@@ -198,7 +202,8 @@ Hardware::Hardware(const VerbsLibrary& library, RdmaPort port, std::uint32_t com
           made(library.createCompletions(context_.get(), static_cast<int>(completions), nullptr, channel_.get(), 0),
                "no completion queue"),
           {&library}) {
-  ::fcntl(channel_->descriptor, F_SETFL, ::fcntl(channel_->descriptor, F_GETFL) | O_NONBLOCK);
+  for (const int descriptor : {channel_->descriptor, context_->eventDescriptor})
+    ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
   const int error = library.queryPort(context_.get(), static_cast<std::uint8_t>(port_.number), &state_);
   if (error != 0) refuse(name(), error, "the port can't be asked for its state");
 }
@@ -267,6 +272,44 @@ void Hardware::takeEvents() {
   verbs::CompletionQueue* queue = nullptr;
   void* ours = nullptr;
   while (library_.getEvent(channel_.get(), &queue, &ours) == 0) library_.acknowledgeEvents(queue, 1);
+}
+
+// An object can't be destroyed while an event of it is not acknowledged, so all are, at once. Those that mean nothing
+// here are passed over.
+std::optional<VerbsAsyncEvent> Hardware::takeAsyncEvent() {
+  verbs::AsyncEvent event{};
+  while (library_.getAsyncEvent(context_.get(), &event) == 0) {
+    const std::optional<VerbsAsyncEvent> meaning = meaningOf(event);
+    library_.acknowledgeAsyncEvent(&event);
+    if (meaning) return meaning;
+  }
+  return std::nullopt;
+}
+
+std::optional<VerbsAsyncEvent> Hardware::meaningOf(const verbs::AsyncEvent& event) const {
+  using Kind = VerbsAsyncEvent::Kind;
+  const std::string text = library_.textOfEvent(event.type);
+  switch (event.type) {
+    case verbs::kEventDeviceFailed:
+    case verbs::kEventCompletionsFailed: return VerbsAsyncEvent{Kind::DeviceFailed, 0, text};
+    case verbs::kEventPairFailed:
+    case verbs::kEventPairRefusedRequest:
+    case verbs::kEventPairRefusedAccess: return VerbsAsyncEvent{Kind::QueuePairFailed, event.of.pair->number, text};
+    case verbs::kEventLidChanged: {
+      verbs::PortState now{};
+      if (event.of.port != port_.number) return std::nullopt;
+      if (library_.queryPort(context_.get(), static_cast<std::uint8_t>(port_.number), &now) != 0 || now.lid == 0 ||
+          now.lid == state_.lid)
+        return std::nullopt;
+      return VerbsAsyncEvent{Kind::DeviceFailed, 0, concat(text, " from ", state_.lid, " to ", now.lid)};
+    }
+    case verbs::kEventPortActive:
+    case verbs::kEventPortDown:
+    case verbs::kEventGidChanged:
+      if (event.of.port != port_.number) return std::nullopt;
+      return VerbsAsyncEvent{Kind::PortChanged, 0, text};
+    default: return std::nullopt;
+  }
 }
 
 }  // namespace

@@ -37,6 +37,9 @@ std::optional<VerbsLibrary> loaded() {
   find(found.modifyQueuePair, "ibv_modify_qp");
   find(found.destroyQueuePair, "ibv_destroy_qp");
   find(found.textOf, "ibv_wc_status_str");
+  find(found.getAsyncEvent, "ibv_get_async_event");
+  find(found.acknowledgeAsyncEvent, "ibv_ack_async_event");
+  find(found.textOfEvent, "ibv_event_type_str");
   if (!isWhole) return std::nullopt;
   found.prepareForForks = reinterpret_cast<int (*)()>(::dlsym(library, "ibv_fork_init"));
   // Before anything is registered, or the queues of a process that forks could move to pages that the device does not

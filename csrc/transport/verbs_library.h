@@ -32,6 +32,9 @@ struct VerbsLibrary {
   int (*modifyQueuePair)(verbs::QueuePair*, verbs::QueuePairState*, int fields);
   int (*destroyQueuePair)(verbs::QueuePair*);
   const char* (*textOf)(std::uint32_t completionStatus);
+  int (*getAsyncEvent)(verbs::Context*, verbs::AsyncEvent*);
+  void (*acknowledgeAsyncEvent)(verbs::AsyncEvent*);
+  const char* (*textOfEvent)(std::uint32_t type);
   int (*prepareForForks)();  // null: a library without it
 
   static const VerbsLibrary* load();  // null: it is not there, or lacks one of the others

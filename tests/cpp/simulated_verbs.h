@@ -78,6 +78,20 @@ class SimulatedVerbs {
     const std::lock_guard lock(mutex_);
     pollsFail_ = true;
   }
+  // By that rank's device. The queue pair of the event is one of the rank's, in the order of their making.
+  void report(int rank, VerbsAsyncEvent event) {
+    const std::lock_guard lock(mutex_);
+    for (Port* const port : ports_) {
+      if (port->rank != rank) continue;
+      std::uint32_t place = event.queuePair;
+      for (const auto& [number, pair] : pairs_) {
+        if (pair.port == port && place-- == 0) event.queuePair = number;
+      }
+      port->reported.push_back(event);
+      const std::uint64_t one = 1;
+      EXPECT_EQ(::write(port->async.get(), &one, sizeof one), ssize_t{sizeof one});
+    }
+  }
   void takeSteps() {
     const std::lock_guard lock(mutex_);
     for (std::size_t steps = below(8); steps > 0 && step(); --steps) continue;
@@ -154,9 +168,12 @@ class SimulatedVerbs {
 
   struct Port final : VerbsDevice {
     Port(SimulatedVerbs& net, int ofRank, std::uint32_t completions)
-        : network(net), rank(ofRank), mostCompletions(completions) {}
+        : network(net), rank(ofRank), mostCompletions(completions) {
+      network.ports_.insert(this);  // under the network's lock
+    }
     ~Port() override {
       const std::lock_guard lock(network.mutex_);
+      network.ports_.erase(this);
       for (const std::uint32_t key : keys) network.regions_.erase(key);
     }
     VerbsAddress address() const override { return {std::string(16, 'g'), 1, 5, "simulated"}; }
@@ -204,11 +221,26 @@ class SimulatedVerbs {
     }
     std::string textOf(std::uint32_t status) const override { return "status " + std::to_string(status); }
 
+    int asyncDescriptor() const override { return async.get(); }
+    std::optional<VerbsAsyncEvent> takeAsyncEvent() override {
+      const std::lock_guard lock(network.mutex_);
+      std::uint64_t count = 0;
+      if (reported.empty()) {
+        while (::read(async.get(), &count, sizeof count) > 0) continue;
+        return std::nullopt;
+      }
+      VerbsAsyncEvent event = reported.front();
+      reported.pop_front();
+      return event;
+    }
+
     SimulatedVerbs& network;
     const int rank;
     const std::uint32_t mostCompletions;
     const Descriptor event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    const Descriptor async{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     bool isArmed = false;
+    std::deque<VerbsAsyncEvent> reported;
     std::deque<VerbsCompletion> queue;
     std::set<std::uint32_t> keys;
   };
@@ -335,6 +367,7 @@ class SimulatedVerbs {
   std::uint32_t breakStatus_ = 0;
   bool pollsFail_ = false;
   std::set<int> closed_;
+  std::set<Port*> ports_;
   std::map<std::pair<int, int>, bool> lost_;  // by ranks, from and to
   Counts counts_;
   std::jthread thread_;  // ends first

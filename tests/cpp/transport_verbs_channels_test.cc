@@ -223,6 +223,32 @@ TEST(VerbsChannels, ADeviceThatTellsNoMoreEndsItsChannelsAndNothingElse) {
   }
 }
 
+TEST(VerbsChannels, ADeviceThatReportsItsFailureEndsItsChannelsAtOnceWithTheEventsName) {
+  using Kind = VerbsAsyncEvent::Kind;
+  for (const Kind kind : {Kind::DeviceFailed, Kind::QueuePairFailed}) {
+    SimulatedVerbs network(10, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network);
+    network.report(1, {kind, 1, "local catastrophic error"});
+    ASSERT_TRUE(pair.until([&] { return !pair.receivers[1].ends.empty(); }));
+    for (const char* words : {"simulated port", "the device reported 'local catastrophic error'"}) {
+      EXPECT_NE(pair.receivers[1].ends[0].text().find(words), std::string::npos) << pair.receivers[1].ends[0].text();
+    }
+  }
+}
+
+TEST(VerbsChannels, APortThatGoesDownAndUpIsOnlySpokenOfWhenTheChannelBreaks) {
+  SimulatedVerbs network(11, SimulatedVerbs::Steps::ByTest);
+  VerbsPair pair(network);
+  for (const char* text : {"port error", "port active"}) network.report(0, {{}, 0, text});
+  pair.send(0, {grantMessage(1)});
+  ASSERT_TRUE(pair.until([&] { return pair.arrived() == 1 && pair.released[0] == 1; }));
+  network.breakAfter(0);
+  pair.send(0, {grantMessage(2)});
+  ASSERT_TRUE(pair.until([&] { return !pair.receivers[0].ends.empty(); }));
+  const std::string told = pair.receivers[0].ends[0].text();
+  EXPECT_NE(told.find("the port has reported: port error, port active"), std::string::npos) << told;
+}
+
 TEST(VerbsChannels, AChannelThatHasEndedHasNoContact) {
   SimulatedVerbs network(9, SimulatedVerbs::Steps::ByTest);
   VerbsPair pair(network);
