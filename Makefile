@@ -38,7 +38,7 @@ PYTHON ?= python3
 TORCH ?= $(TORCHES)
 GPU_PYTHON ?= python3
 VMS ?= 2
-FUZZ_SECONDS ?= 15
+FUZZ_SECONDS ?= 13
 SIMULATE_SECONDS ?= 3600
 # Python tests at once. Many of them wait more than they compute, so there is one more than cores, within memory. Those of
 # a file stay together: they share ranks, and some look at what the others left.
