@@ -142,6 +142,7 @@ std::shared_ptr<Group> Membership::makeGroup(const std::vector<RankFacts>& facts
   if (!usesRdma(facts)) memory_->giveBack();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
+                         .globalRank = options_.globalRanks.at(static_cast<std::size_t>(options_.rank)),
                          .tuning = options_,
                          .transports = transportFor(facts).transports,
                          .failed = [this](const Error& error) { announce(error); },

@@ -6,6 +6,7 @@
 
 #include "base/fields.h"
 #include "plan/cost_rows.h"
+#include "transport/rdma_ports.h"
 
 namespace fairring {
 
@@ -158,13 +159,17 @@ void Member::prepare() {
   const std::uint64_t all = Pipeline::allStagingBytes(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, all, troubles);
   machine_->recordIn(recorder_);
+  const std::vector<int>& local = neighbours_.local();
+  const auto index = static_cast<std::uint32_t>(std::ranges::lower_bound(local, rank_) - local.begin());
+  const int place =
+      PlaceOnMachine::ofThisProcess().in(static_cast<std::uint32_t>(local.size()), index, settings_.globalRank);
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
     rails_->recordIn(recorder_);
     rails_->onChannelEnded = [this](int peer, const Error& error) {
       failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
     };
-    makeChannels({machine_->flags().staging(), all});
+    makeChannels({machine_->flags().staging(), all}, place);
   }
   std::byte* const staging = machine_->flags().staging();
   const bool tensorsMayBeImages = neighbours_.local().size() == 1 && settings_.transports.rail.tensorsMayBeImages &&
@@ -175,12 +180,11 @@ void Member::prepare() {
   acknowledgeLeaves();  // of peers that have left already
 }
 
-void Member::makeChannels(std::span<std::byte> staging) {
-  const std::vector<int>& local = neighbours_.local();
+void Member::makeChannels(std::span<std::byte> staging, int place) {
   ChannelSettings channels{.rank = rank_,
                            .peers = {},
                            .bindAddress = "",
-                           .localIndex = static_cast<int>(std::ranges::lower_bound(local, rank_) - local.begin()),
+                           .placeOnMachine = place,
                            .rdmaFabric = neighbours_.facts(rank_).rdmaFabric,
                            .staging = staging,
                            .secret = endpoint_->secret,

@@ -102,7 +102,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   FailureDetector::Ways waysToAct();
   FailureDetector::Standing standingOf(int peer) const;
   void hasLeft(FailureDetector::Sign::Kind ended, int peer);
-  void makeChannels(std::span<std::byte> staging);
+  void makeChannels(std::span<std::byte> staging, int place);
   void addLane(AuthenticatedConnection lane);
   Channel* channelTo(int peer) const;  // of the rails; null: there is none
   void introduce(int peer);

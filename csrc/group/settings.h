@@ -36,6 +36,7 @@ using LookForFailure = std::function<void(std::function<void(const Error&)> foun
 struct GroupSettings {
   std::string name;  // for messages
   int rank = 0;
+  int globalRank = 0;
   GroupTuning tuning;
   Transports transports;
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null

@@ -197,6 +197,21 @@ RdmaPort nearestPort(std::vector<RdmaPort> ports, const std::set<int>& numaNodes
   return nearest[static_cast<std::size_t>(localIndex) % nearest.size()];
 }
 
+PlaceOnMachine& PlaceOnMachine::ofThisProcess() {
+  static PlaceOnMachine place;
+  return place;
+}
+
+int PlaceOnMachine::in(std::uint32_t ranksHere, std::uint32_t index, int globalRank) {
+  constexpr unsigned kIndexBits = 32;
+  const auto ranksOf = [](std::uint64_t one) { return one >> kIndexBits; };
+  const std::uint64_t here = std::uint64_t{ranksHere} << kIndexBits | index;
+  std::uint64_t best = best_;
+  while (ranksHere > 1 && ranksOf(here) > ranksOf(best) && !best_.compare_exchange_weak(best, here)) continue;
+  best = best_;
+  return best == 0 ? globalRank : static_cast<int>(best & 0xFFFF'FFFF);
+}
+
 RdmaOffer verbsOffer(int peers, std::uint64_t stagingBytes) {
   const std::vector<RdmaPort> ports = rdmaPorts();
   return verbsOffer(ports, numaNodesHere(), ports.empty() ? RdmaRights() : rdmaRights(), peers, stagingBytes);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -44,6 +45,21 @@ std::vector<RdmaPort> nearestPorts(std::vector<RdmaPort> ports, const std::set<i
 RdmaPort nearestPort(int localIndex, const std::string& fabric);
 RdmaPort nearestPort(std::vector<RdmaPort> ports, const std::set<int>& numaNodes, int localIndex,
                      const std::string& fabric);
+
+// The place of a process among those of its machine, by which they take turns on equal ports. A group of some of them
+// knows only these: each of several groups, of one rank per machine, would take the first port. So the place is that in
+// the group with the most ranks on this machine that the process has been in so far. Any thread.
+class PlaceOnMachine {
+ public:
+  static PlaceOnMachine& ofThisProcess();
+
+  // In a group with so many ranks on this machine this one has that index among them. Returns the place: where all
+  // groups so far had one rank here, the global rank, since most launchers number a machine's ranks in a row.
+  int in(std::uint32_t ranksHere, std::uint32_t index, int globalRank);
+
+ private:
+  std::atomic<std::uint64_t> best_ = 0;  // such a group's ranks here, and the index in 32 bits
+};
 
 // The offer of this process with that many peers and bytes of staging, by the state of this machine or a given one.
 RdmaOffer verbsOffer(int peers, std::uint64_t stagingBytes);

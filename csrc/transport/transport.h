@@ -28,7 +28,7 @@ struct ChannelSettings {
   int rank = 0;
   std::vector<int> peers;
   std::string bindAddress;      // IP, at which these peers reach this rank
-  int localIndex = 0;           // of this rank among those of its machine
+  int placeOnMachine = 0;       // of this process (rdma_ports.h)
   std::string rdmaFabric = {};  // of the port to take, as this rank has published it
   // The memory that most large messages are sent from and received into. It outlives the channels.
   std::span<std::byte> staging;

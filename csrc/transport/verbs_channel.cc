@@ -581,7 +581,7 @@ ChannelsByPeer makeVerbsChannels(const OpenVerbs& open, Loop& loop, const Channe
 
 Transport verbsTransport() {
   const OpenVerbs open = [](const ChannelSettings& settings, std::uint32_t completions) {
-    return openVerbsPort(nearestPort(settings.localIndex, settings.rdmaFabric), completions);
+    return openVerbsPort(nearestPort(settings.placeOnMachine, settings.rdmaFabric), completions);
   };
   return {.name = "verbs",
           .make = [open](Loop& loop, const ChannelSettings& settings,

@@ -52,6 +52,7 @@ class Job {
   void join(std::size_t rank) {
     GroupSettings settings{.name = "job",
                            .rank = static_cast<int>(rank),
+                           .globalRank = static_cast<int>(rank),
                            .tuning = {.totalMemoryBytes = 1 << 20,
                                       .sliceBytes = 256 << 10,
                                       .heartbeatTimeout = heartbeatTimeout,

@@ -135,6 +135,16 @@ TEST_F(RdmaPorts, RanksTakeTurnsOnThePortsOfThePublishedFabric) {
   EXPECT_EQ(taken(1, "fe80:0000:0000:0000"), "mlx5_0") << "two fabrics may have that prefix";
 }
 
+TEST(PlaceOnMachine, IsThatInTheGroupWithTheMostRanksHere) {
+  PlaceOnMachine place;
+  EXPECT_EQ(place.in(1, 0, 13), 13) << "nothing else is known";
+  EXPECT_EQ(place.in(2, 1, 13), 1);
+  EXPECT_EQ(place.in(8, 5, 13), 5);
+  EXPECT_EQ(place.in(2, 1, 13), 5);
+  EXPECT_EQ(place.in(8, 2, 13), 5) << "the first of them";
+  EXPECT_EQ(place.in(1, 0, 13), 5);
+}
+
 TEST_F(RdmaPorts, WhatTheProcessLacksIsAnObstacle) {
   const auto offer = [&](const std::vector<std::string>& devices, std::optional<std::uint64_t> lockable, int peers = 1,
                          bool library = true) {
