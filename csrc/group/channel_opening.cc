@@ -1,7 +1,6 @@
 #include "group/channel_opening.h"
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -66,7 +65,8 @@ void ChannelOpening::onContact(int peer, const std::string& contact) {
   found->second.patience = parts_.loop.at(parts_.loop.now() + patience, [this, peer, patience] {
     const Channel* const late = channelTo(peer);
     if (states_[peer].way != Way::AsChosen || late->isOpen() || late->hasEnded()) return;
-    takeTcp(peer, concat("for ", patience.count(), " ms no packet came from it by RDMA"));
+    takeTcp(peer, concat(whoIsHere(), " heard nothing of ", parts_.neighbours.who(peer), " by RDMA for ",
+                         patience.count(), " ms"));
   });
 }
 
@@ -74,7 +74,7 @@ void ChannelOpening::onContact(int peer, const std::string& contact) {
 void ChannelOpening::onNotOpened(int peer, const Error& error) {
   State& state = states_.at(peer);
   if (state.way != Way::AsChosen) return;
-  const std::string why = error ? error.text() : "it has closed the channel";
+  const std::string why = concat(whoIsHere(), ": ", error ? error.text() : "the peer has closed the channel");
   if (decidesWith(peer)) return takeTcp(peer, why);
   state.way = Way::None;
   state.why = why;
@@ -86,16 +86,20 @@ void ChannelOpening::onNoChannel(int peer, const std::string& why) {
   check(found != states_.end() && decidesWith(peer), ErrorKind::Connection, "rank ", peer,
         " says that it has no channel, and is not to have another");
   if (found->second.way == Way::Tcp) return;
-  if (!channelTo(peer)->isOpen()) return takeTcp(peer, why);
-  channelTo(peer)->close();
+  Channel* const channel = channelTo(peer);
+  if (!channel->isOpen()) return takeTcp(peer, why);
+  if (channel->hasEnded()) return;
+  channel->close();
   parts_.rails.ended(peer, makeError(ErrorKind::Connection, "rank ", peer, " broke RDMA off: ", why));
 }
 
 void ChannelOpening::onTakeTcp(int peer, const std::string& why) {
   const auto found = states_.find(peer);
-  check(found != states_.end() && !decidesWith(peer), ErrorKind::Connection, "rank ", peer,
-        " says that TCP takes a channel's place, and is not to");
-  if (found->second.way != Way::Tcp) takeTcp(peer, why);
+  const Channel* const channel = channelTo(peer);
+  const bool isTcp = found != states_.end() && found->second.way == Way::Tcp;
+  check(found != states_.end() && !decidesWith(peer) && (isTcp || channel == nullptr || !channel->isOpen()),
+        ErrorKind::Connection, "rank ", peer, " says that TCP takes a channel's place, and is not to");
+  if (!isTcp) takeTcp(peer, why);
 }
 
 // A peer that has yet to be introduced is told then.
@@ -109,8 +113,7 @@ void ChannelOpening::takeTcp(int peer, const std::string& why) {
   settings.peers = {peer};
   parts_.rails.use(tcpTransport().make(parts_.loop, settings, parts_.rails));
   if (settings_.tookTcp && !std::exchange(hasTold_, true)) {
-    settings_.tookTcp(concat("TCP between ", parts_.neighbours.who(settings_.channels.rank), " and ",
-                             parts_.neighbours.who(peer), ", not RDMA: ", why));
+    settings_.tookTcp(concat("TCP between ", whoIsHere(), " and ", parts_.neighbours.who(peer), ", not RDMA: ", why));
   }
   if (!introduced_.contains(peer)) return;
   wantLanes(peer);

@@ -55,13 +55,14 @@ class ChannelOpening {
   enum class Way : std::uint8_t { AsChosen, None, Tcp };  // none: the lower rank is to say what takes its place
   struct State {
     Way way = Way::AsChosen;
-    std::string why;  // another
+    std::string why;  // not as chosen
     Loop::TimerId patience = 0;
   };
 
   void make(const Transport& transport, const std::string& address, const std::vector<int>& peers);
   const Transport& transportTo(int peer) const;
   bool decidesWith(int peer) const { return settings_.channels.rank < peer; }
+  std::string whoIsHere() const { return parts_.neighbours.who(settings_.channels.rank); }
   Channel* channelTo(int peer) const { return parts_.rails.channelTo(peer); }
   void onNotOpened(int peer, const Error& error);
   void takeTcp(int peer, const std::string& why);
