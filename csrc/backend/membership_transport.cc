@@ -23,7 +23,7 @@ void take(const RdmaOffer& offer, int peers, RankFacts& facts, LockableMemory::P
   facts.rdmaObstacle = offer.obstacle;
   if (!facts.rdmaObstacle.empty()) return;
   try {
-    promise = LockableMemory::ofThisProcess().promise(offer.lockedBytes, peers);
+    promise = LockableMemory::ofThisProcess().promise(offer.lockedBytes, rdmaUse(peers));
     facts.rdmaObstacle = obstacle();
   } catch (const Failure& refusal) {
     facts.rdmaObstacle = refusal.what();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 
 #include "device/gates.h"
 #include "device/told_words.h"
@@ -21,8 +22,10 @@ namespace fairring {
 
 class DeviceExchange final : public Exchange {
  public:
-  // words: by which the device tells how far it is; stop() ends these too
-  DeviceExchange(Gates gates, std::shared_ptr<ToldWords> words) : gates_(gates), words_(std::move(words)) {}
+  // words: by which the device tells how far it is; stop() ends these too. staging: the pinned bytes of slices, which
+  // the chain owns
+  DeviceExchange(Gates gates, std::shared_ptr<ToldWords> words, std::span<std::byte> staging)
+      : gates_(gates), words_(std::move(words)), staging_(staging) {}
 
   void attach(Pipeline& pipeline, Exchange& rails);  // before the first call
   // The device may be at its first gate already, or not have begun.
@@ -33,6 +36,7 @@ class DeviceExchange final : public Exchange {
   // whoever comes through a gate finds the error.
   void openForEver();
   const Gates& gates() const { return gates_; }  // any thread
+  std::span<std::byte> staging() const { return staging_; }
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -53,6 +57,7 @@ class DeviceExchange final : public Exchange {
 
   Gates gates_;
   const std::shared_ptr<ToldWords> words_;
+  const std::span<std::byte> staging_;
   Pipeline* pipeline_ = nullptr;  // null once it is stopped
   Exchange* rails_ = nullptr;
   std::map<std::uint64_t, Progress> slices_;  // by sequence number

@@ -52,7 +52,7 @@ GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loo
       pinned_(accelerator.pinned(stagingBytes)),
       words_(accelerator.pinned(Gates::kBytes)),
       gates_(words_),
-      exchange_(std::make_shared<DeviceExchange>(gates_, tells_.words())),
+      exchange_(std::make_shared<DeviceExchange>(gates_, tells_.words(), std::span(pinned_.get(), stagingBytes))),
       pinnedBody_(std::make_shared<const PinnedBody>()) {}
 
 // The slice as the loop has it, with all that its stream will tell.

@@ -125,6 +125,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // Does that in a task of its own, if this is Live by then.
   template <class Act>
   auto afterwards(Act act);
+  void addStagingOfDevice();
   void letDeviceGo();  // after an error
   std::set<int> missing() const;
   // The value that a peer has sent as text. One that can't be read ends the group.

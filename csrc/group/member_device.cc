@@ -13,7 +13,19 @@ void Member::guard(std::shared_ptr<DeviceExchange> device, std::function<void()>
   link();
   device_ = std::move(device);
   abortDevice_ = std::move(abortDevice);
-  hasFailed() ? letDeviceGo() : device_->attach(*pipeline_, *rails_);
+  if (hasFailed()) return letDeviceGo();
+  addStagingOfDevice();
+  device_->attach(*pipeline_, *rails_);
+}
+
+// Without it the calls are as good, and slower.
+void Member::addStagingOfDevice() {
+  try {
+    for (const auto& [peer, channel] : rails_->channels()) channel->addStaging(device_->staging());
+  } catch (const Failure& failure) {
+    if (settings_.warn)
+      settings_.warn(concat("RDMA copies what it carries of calls on a device's tensors: ", failure.what()));
+  }
 }
 
 void Member::letDeviceGo() {

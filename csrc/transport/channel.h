@@ -86,6 +86,9 @@ class Channel {
   // share threads of its own end together.
   virtual void close() = 0;
   virtual bool hasEnded() const = 0;
+  // Beside staging (ChannelSettings), memory that large messages are sent from and received into, until the channels
+  // are closed. Throws Failure(Configuration) if it can't be used so: then its messages take longer.
+  virtual void addStaging(std::span<std::byte> /*memory*/) {}
   // The peer will not come back: a connection that breaks from now on stays broken.
   virtual void peerLeaves() {}
 

@@ -40,9 +40,10 @@ std::optional<std::uint64_t> unlockedBytes() {
 
 }  // namespace
 
+// Never ends: groups may end at exit, later than what is static here.
 LockableMemory& LockableMemory::ofThisProcess() {
-  static LockableMemory memory(unlockedBytes);
-  return memory;
+  static auto* const memory = new LockableMemory(unlockedBytes);
+  return *memory;
 }
 
 LockableMemory::Promise& LockableMemory::Promise::operator=(Promise&& other) noexcept {
@@ -70,20 +71,20 @@ LockableMemory::Left LockableMemory::left() const {
   return leftNow();
 }
 
-LockableMemory::Promise LockableMemory::promise(std::uint64_t bytes, int peers) {
+LockableMemory::Promise LockableMemory::promise(std::uint64_t bytes, const std::string& use) {
   const std::lock_guard lock(mutex_);
-  const std::string why = obstacle(leftNow(), bytes, peers);
+  const std::string why = obstacle(leftNow(), bytes, use);
   check(why.empty(), ErrorKind::Configuration, why);
   promised_ += bytes;
   return {*this, bytes};
 }
 
-std::string LockableMemory::obstacle(const Left& left, std::uint64_t bytes, int peers) {
+std::string LockableMemory::obstacle(const Left& left, std::uint64_t bytes, const std::string& use) {
   if (!left.bytes || *left.bytes >= bytes) return {};
   const std::string promised =
       left.promised == 0 ? "" : concat(" beside ", left.promised, " B that are promised to its other groups");
-  return concat("this process may lock ", *left.bytes, " B of memory", promised, ", and RDMA with ", peers,
-                " peer(s) wants up to ", bytes, " B; set ulimit -l unlimited, or give the container CAP_IPC_LOCK");
+  return concat("this process may lock ", *left.bytes, " B of memory", promised, ", and ", use, " wants up to ", bytes,
+                " B; set ulimit -l unlimited, or give the container CAP_IPC_LOCK");
 }
 
 }  // namespace fairring

@@ -49,10 +49,10 @@ class LockableMemory {
   static LockableMemory& ofThisProcess();
 
   Left left() const;
-  // To a group with that many peers. Throws Failure(Configuration) with obstacle()'s words if there are not so many.
-  Promise promise(std::uint64_t bytes, int peers);
-  // Why a group with that many peers can't lock so many bytes, and the remedy; empty if it can.
-  static std::string obstacle(const Left& left, std::uint64_t bytes, int peers);
+  // `use` says in words for what. Throws Failure(Configuration) with obstacle()'s words if there are not so many.
+  Promise promise(std::uint64_t bytes, const std::string& use);
+  // Why so many bytes can't be locked, and the remedy; empty if they can.
+  static std::string obstacle(const Left& left, std::uint64_t bytes, const std::string& use);
 
  private:
   Left leftNow() const;

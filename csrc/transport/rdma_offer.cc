@@ -66,7 +66,7 @@ RdmaOffer rdmaOffer(const std::vector<RdmaDevice>& devices, const RdmaRights& ri
                           : "")};
   }
   const std::uint64_t needed = rdmaLockedBytes(peers);
-  if (const std::string why = LockableMemory::obstacle(rights.lockable, needed, peers); !why.empty())
+  if (const std::string why = LockableMemory::obstacle(rights.lockable, needed, rdmaUse(peers)); !why.empty())
     return {{}, taken->fabric, why};
   return {taken->name, taken->fabric, {}, needed};
 }

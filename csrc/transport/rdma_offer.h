@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "transport/lockable_memory.h"
 #include "transport/rdma_devices.h"
 
@@ -36,6 +37,9 @@ RdmaOffer rdmaOffer(const std::vector<RdmaDevice>& devices, const RdmaRights& ri
 
 // Why TensorPipe's device can't be used, and the remedy, however much memory may be locked; empty if it can.
 std::string rdmaDeviceObstacle();
+
+// For which memory is locked, in words.
+inline std::string rdmaUse(int peers) { return concat("RDMA with ", peers, " peer(s)"); }
 
 std::uint64_t rdmaLockedBytes(int peers);  // the most that TensorPipe's ibv wants to lock
 

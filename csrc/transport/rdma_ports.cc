@@ -226,7 +226,7 @@ RdmaOffer verbsOffer(const std::vector<RdmaPort>& ports, const std::set<int>& nu
   const std::string& fabric = nearest[0].fabric;
   const std::uint64_t needed = stagingBytes + VerbsEndpoint::slotBytesFor(static_cast<std::size_t>(peers)) +
                                kQueueBytesAnyway + kQueueBytesPerPeer * static_cast<std::uint64_t>(peers);
-  if (const std::string why = LockableMemory::obstacle(rights.lockable, needed, peers); !why.empty())
+  if (const std::string why = LockableMemory::obstacle(rights.lockable, needed, rdmaUse(peers)); !why.empty())
     return {{}, fabric, why};
   const auto isListed = [&](const RdmaPort& port) { return std::ranges::count(rights.devices, port.device) > 0; };
   const auto missing = std::ranges::find_if_not(nearest, isListed);

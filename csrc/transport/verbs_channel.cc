@@ -72,6 +72,7 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   std::string contact() const override { return rank_ < peer_ && life_ != Life::Ended ? ownContact() : ""; }
   std::string connect(const std::string& contact) override;
   bool isOpen() const override { return wasOpened_; }
+  void addStaging(std::span<std::byte> memory) override { endpoint_->addStaging(memory); }
 
  private:
   enum class Life : std::uint8_t { Made, Connected, Ended };
@@ -91,10 +92,11 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   struct Receiving {
     MessageHeader header;
     std::byte* place = nullptr;
-    std::uint64_t there = 0;  // bytes
-    std::uint64_t asked = 0;  // of them read, or being read
-    std::uint64_t address = 0;
-    std::uint32_t key = 0;
+    std::uint64_t there = 0;      // bytes
+    std::uint64_t asked = 0;      // of them read, or being read
+    std::uint32_t localKey = 0;   // of the place, where it is read
+    std::uint64_t address = 0;    // at the peer, likewise
+    std::uint32_t remoteKey = 0;  // likewise
   };
   struct Piece {
     std::uint32_t number = 0;
@@ -313,8 +315,9 @@ std::size_t VerbsChannel::fill(std::span<std::byte> slot) {
 // rest of it, is for another slot.
 bool VerbsChannel::append(std::span<std::byte> slot, std::size_t& size, Sending& sending) {
   const std::uint64_t bytes = sending.message.header.bytes;
-  const bool isRead =
-      sending.mayBeRead && bytes > kMostCopiedBytes && endpoint_->staging().contains(sending.message.data, bytes);
+  const RegisteredMemory* const staging =
+      sending.mayBeRead && bytes > kMostCopiedBytes ? endpoint_->staging(sending.message.data, bytes) : nullptr;
+  const bool isRead = staging != nullptr;
   const std::size_t room = slot.size() - size;
   const std::uint64_t wanted = isRead ? 0 : std::min<std::uint64_t>(sending.left(), kPartBytes);
   if (room < sizeof(SlotRecord) + wanted) return false;
@@ -326,7 +329,7 @@ bool VerbsChannel::append(std::span<std::byte> slot, std::size_t& size, Sending&
                     .bytes = static_cast<std::uint32_t>(wanted)};
   if (isRead) {
     record.place = reinterpret_cast<std::uint64_t>(sending.message.data);
-    record.bytes = endpoint_->staging().remoteKey;
+    record.bytes = staging->remoteKey;
   }
   std::memcpy(slot.data() + size, &record, sizeof record);
   size += sizeof record;
@@ -458,12 +461,14 @@ void VerbsChannel::onAnnounced(const SlotRecord& record) {
   std::byte* const place = placeOf(record.message);
   if (place == nullptr) return;
   Receiving message{.header = record.message, .place = place};
-  if (!endpoint_->staging().contains(place, record.message.bytes)) {
+  const RegisteredMemory* const staging = endpoint_->staging(place, record.message.bytes);
+  if (staging == nullptr) {
     receiving_.emplace(record.number, message);
     return say(Record::Wanted, record.number);
   }
   message.address = record.place;
-  message.key = record.bytes;
+  message.remoteKey = record.bytes;
+  message.localKey = staging->localKey;
   receiving_.emplace(record.number, message);
   toRead_[record.trafficClass == TrafficClass::Express ? 1 : 0].push_back(record.number);
   wake();
@@ -476,8 +481,8 @@ void VerbsChannel::pumpReads() {
     const std::uint32_t number = queue.front();
     Receiving& message = receiving_.at(number);
     const std::uint64_t bytes = std::min(message.header.bytes - message.asked, kPieceBytes);
-    readPair_->read({message.place + message.asked, bytes}, endpoint_->staging().localKey,
-                    message.address + message.asked, message.key);
+    readPair_->read({message.place + message.asked, bytes}, message.localKey, message.address + message.asked,
+                    message.remoteKey);
     message.asked += bytes;
     beingRead_.push_back({number, bytes});
     if (message.asked == message.header.bytes) queue.pop_front();
@@ -542,8 +547,8 @@ void VerbsChannel::close() {
 void VerbsChannel::shut() {
   life_ = Life::Ended;
   endpoint_->forget(*readPair_);
-  endpoint_->forget(*slotPair_);
   readPair_.reset();
+  endpoint_->forget(*slotPair_);
   for (auto& queue : queues_) queue.clear();
   announced_.clear();
   receiving_.clear();

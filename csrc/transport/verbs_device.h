@@ -98,8 +98,12 @@ class VerbsDevice {
   virtual VerbsAddress address() const = 0;
   virtual std::string name() const = 0;     // for messages: "mlx5_0, port 1"
   virtual std::string trouble() const = 0;  // what keeps it from working at present, as far as the system tells
-  // Until the device ends. Throws Failure(Configuration) if the memory can't be registered.
+  // Until the device ends, or it is released. Throws Failure(Configuration) if the memory can't be registered.
   virtual RegisteredMemory registerMemory(std::span<std::byte> memory, PeerAccess access) = 0;
+  virtual void release(const RegisteredMemory& memory) = 0;
+  // Throws Failure(Configuration) if so much more can't be locked beside what groups were promised. `use` says in words
+  // for what.
+  virtual void expectLockable(std::uint64_t bytes, const std::string& use) const = 0;
   virtual std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access) = 0;
 
   // How many there were. Throws Failure(Connection) if the device tells no more.

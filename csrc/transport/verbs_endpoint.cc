@@ -47,7 +47,7 @@ VerbsEndpoint::VerbsEndpoint(Loop& loop, std::unique_ptr<VerbsDevice> device, st
     : loop_(loop),
       memory_(mapped(slotBytesFor(peers)), Unmap{slotBytesFor(peers)}),
       device_(std::move(device)),
-      staging_(staging.empty() ? RegisteredMemory() : device_->registerMemory(staging, PeerAccess::Read)),
+      staging_{staging.empty() ? RegisteredMemory() : device_->registerMemory(staging, PeerAccess::Read)},
       slots_(device_->registerMemory({memory_.get(), slotBytesFor(peers)}, PeerAccess::None)) {
   loop_.watch(device_->descriptor(), EPOLLIN, [this](std::uint32_t) { onReadable(); });
   loop_.watch(device_->asyncDescriptor(), EPOLLIN, [this](std::uint32_t) { onAsyncEvents(); });
@@ -88,7 +88,23 @@ std::unique_ptr<VerbsQueuePair> VerbsEndpoint::makeQueuePair(QueueDepths depths,
   return pair;
 }
 
-void VerbsEndpoint::forget(const VerbsQueuePair& pair) { pairs_.erase(pair.name().number); }
+// Added memory may end when all channels have been closed.
+void VerbsEndpoint::forget(const VerbsQueuePair& pair) {
+  pairs_.erase(pair.name().number);
+  if (!pairs_.empty()) return;
+  for (; staging_.size() > 1; staging_.pop_back()) device_->release(staging_.back());
+}
+
+const RegisteredMemory* VerbsEndpoint::staging(const std::byte* first, std::uint64_t bytes) const {
+  const auto found = std::ranges::find_if(staging_, [&](const auto& one) { return one.contains(first, bytes); });
+  return found == staging_.end() ? nullptr : &*found;
+}
+
+void VerbsEndpoint::addStaging(std::span<std::byte> memory) {
+  if (memory.empty() || pairs_.empty() || staging(memory.data(), memory.size()) != nullptr) return;
+  device_->expectLockable(memory.size(), "a device's staging");
+  staging_.push_back(device_->registerMemory(memory, PeerAccess::Read));
+}
 
 void VerbsEndpoint::keepUntilSent(std::unique_ptr<VerbsQueuePair> pair, std::uint32_t index) {
   const std::uint32_t number = pair->name().number;

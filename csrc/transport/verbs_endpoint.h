@@ -1,5 +1,5 @@
 // One rank's end of the verbs channels to a set of peers: a port with its completions, the registered staging, and the
-// slots of all channels. Everything is registered when it is made, and nothing afterwards. It brings completions to the
+// slots of all channels. All but a device's staging is registered when it is made. It brings completions to the
 // channels: by the loop's polling while a thread spins, else by the port's descriptor. On the loop only.
 #pragma once
 
@@ -38,7 +38,11 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
 
   Loop& loop() const { return loop_; }
   VerbsDevice& device() const { return *device_; }
-  const RegisteredMemory& staging() const { return staging_; }
+  // The registered memory that these bytes lie in, which channels send large messages from and receive them into; null:
+  // they lie elsewhere.
+  const RegisteredMemory* staging(const std::byte* first, std::uint64_t bytes) const;
+  // As Channel has it, for all channels.
+  void addStaging(std::span<std::byte> memory);
   // What the device has reported of its port, for messages: "port error, port active"; empty: nothing.
   std::string reported() const;
   RegisteredMemory takeSlots();  // for one channel
@@ -73,7 +77,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   Loop& loop_;
   const std::unique_ptr<std::byte, Unmap> memory_;  // the device ends first, for it may still write there
   const std::unique_ptr<VerbsDevice> device_;
-  const RegisteredMemory staging_;
+  std::vector<RegisteredMemory> staging_;  // that of the group first, which stays to the end
   const RegisteredMemory slots_;
   std::uint64_t slotsTaken_ = 0;  // in bytes
   std::unordered_map<std::uint32_t, std::shared_ptr<Handlers>> pairs_;

@@ -163,6 +163,13 @@ class Hardware final : public VerbsDevice {
   std::string name() const override { return port_.name(); }
   std::string trouble() const override;
   RegisteredMemory registerMemory(std::span<std::byte> memory, PeerAccess access) override;
+  void release(const RegisteredMemory& memory) override {
+    std::erase_if(regions_, [&](const auto& region) { return region->localKey == memory.localKey; });
+  }
+  void expectLockable(std::uint64_t bytes, const std::string& use) const override {
+    const std::string why = LockableMemory::obstacle(LockableMemory::ofThisProcess().left(), bytes, use);
+    check(why.empty(), ErrorKind::Configuration, why);
+  }
   std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access) override;
   std::size_t poll(std::span<VerbsCompletion> into) override;
   int descriptor() const override { return channel_->descriptor; }

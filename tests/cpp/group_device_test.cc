@@ -7,6 +7,7 @@
 
 #include "group_job.h"
 #include "simulated_accelerator.h"
+#include "simulated_verbs.h"
 
 namespace fairring {
 namespace {
@@ -188,6 +189,43 @@ TEST(DeviceGroups, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
   for (const auto& ofRank : tensors) {
     for (const auto& tensor : ofRank) EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 4.0F));
   }
+}
+
+Transport verbsOn(SimulatedVerbs& network) {
+  return {.name = "verbs",
+          .make = [open = network.opener()](
+                      Loop& loop, const ChannelSettings& settings,
+                      MessageReceiver& receiver) { return makeVerbsChannels(open, loop, settings, receiver); },
+          .isRdma = true};
+}
+
+TEST(DeviceGroups, RdmaReadsTheLargePartsOfADevicesTensorsFromPinnedMemory) {
+  SimulatedVerbs network(1);
+  Rig rig({"a", "b"});
+  rig.job.transports = {verbsOn(network), verbsOn(network)};
+  rig.job.joinAll();
+  constexpr std::size_t kElements = 400'000;
+  for (int call = 0; call < 3; ++call) rig.allReduceEverywhere(kElements);
+  EXPECT_EQ(network.counts().registrations, 6U) << "staging, slots and pinned staging of two ranks";
+  EXPECT_GT(network.counts().readBytes, 3 * 3 * kElements / 2 * sizeof(float)) << "of what four halves of it are";
+  EXPECT_LT(network.counts().sentBytes, network.counts().readBytes / 4);
+}
+
+TEST(DeviceGroups, WherePinnedMemoryMayNotBeLockedItIsCopiedAndEachRankSaysSo) {
+  SimulatedVerbs network(1);
+  network.limitLockable(1000);
+  std::atomic<int> warnings = 0;
+  Rig rig({"a", "b"});
+  rig.job.transports = {verbsOn(network), verbsOn(network)};
+  rig.job.warn = [&](const std::string& text) {
+    EXPECT_NE(text.find("RDMA copies"), std::string::npos) << text;
+    EXPECT_NE(text.find("a simulated limit"), std::string::npos) << text;
+    ++warnings;
+  };
+  rig.job.joinAll();
+  rig.allReduceEverywhere(400'000);
+  EXPECT_EQ(warnings, 2);
+  EXPECT_EQ(network.counts().readBytes, 0U);
 }
 
 // No thread waits on the host here.

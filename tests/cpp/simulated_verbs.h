@@ -57,6 +57,10 @@ class SimulatedVerbs {
       return std::make_unique<Port>(*this, settings.rank, completions);
     };
   }
+  void limitLockable(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    lockable_ = bytes;
+  }
   // That rank's port.
   void close(int rank) {
     const std::lock_guard lock(mutex_);
@@ -187,6 +191,15 @@ class SimulatedVerbs {
       keys.insert(key);
       network.regions_[key] = {{memory.data(), memory.size(), key, key}, access};
       return network.regions_[key].memory;
+    }
+    void release(const RegisteredMemory& memory) override {
+      const std::lock_guard lock(network.mutex_);
+      EXPECT_EQ(keys.erase(memory.localKey), 1U);
+      network.regions_.erase(memory.localKey);
+    }
+    void expectLockable(std::uint64_t bytes, const std::string&) const override {
+      const std::lock_guard lock(network.mutex_);
+      check(bytes <= network.lockable_, ErrorKind::Configuration, "a simulated limit of memory");
     }
     std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths, PeerAccess access) override {
       const std::lock_guard lock(network.mutex_);
@@ -366,6 +379,7 @@ class SimulatedVerbs {
   std::optional<std::uint64_t> breakAt_;
   std::uint32_t breakStatus_ = 0;
   bool pollsFail_ = false;
+  std::uint64_t lockable_ = ~0ULL;
   std::set<int> closed_;
   std::set<Port*> ports_;
   std::map<std::pair<int, int>, bool> lost_;  // by ranks, from and to

@@ -15,14 +15,15 @@ namespace {
 TEST(LockableMemory, TheSecondGroupDoesNotGetWhatTheFirstWasPromised) {
   std::uint64_t unlocked = 100;
   LockableMemory memory([&] { return unlocked; });
-  LockableMemory::Promise first = memory.promise(60, 3);
+  LockableMemory::Promise first = memory.promise(60, "a group");
   EXPECT_EQ(memory.left().bytes, 40U);
   try {
-    memory.promise(60, 7);
+    memory.promise(60, "a group of 7");
     FAIL();
   } catch (const Failure& refusal) {
     const std::string told = refusal.what();
-    for (const char* words : {"may lock 40 B", "60 B that are promised", "7 peer(s)", "ulimit -l unlimited"})
+    for (const char* words :
+         {"may lock 40 B", "60 B that are promised", "a group of 7 wants up to 60 B", "ulimit -l unlimited"})
       EXPECT_NE(told.find(words), std::string::npos) << told;
   }
   unlocked -= 60;  // it has locked them
@@ -36,8 +37,8 @@ TEST(LockableMemory, TheSecondGroupDoesNotGetWhatTheFirstWasPromised) {
 TEST(LockableMemory, APromiseEndsWithItsOwnerAndMovesToAnother) {
   LockableMemory memory([] { return 100; });
   {
-    LockableMemory::Promise one = memory.promise(60, 1);
-    LockableMemory::Promise other = memory.promise(30, 1);
+    LockableMemory::Promise one = memory.promise(60, "a group");
+    LockableMemory::Promise other = memory.promise(30, "a group");
     other = std::move(one);
     EXPECT_EQ(memory.left().bytes, 40U) << "the 30 B went back";
     const LockableMemory::Promise third(std::move(other));
@@ -48,14 +49,14 @@ TEST(LockableMemory, APromiseEndsWithItsOwnerAndMovesToAnother) {
 
 TEST(LockableMemory, WhatIsLockedAndPromisedAtOnceLeavesNoLessThanNothing) {
   LockableMemory memory([locked = 0]() mutable { return 100 - std::exchange(locked, 60); });
-  const LockableMemory::Promise one = memory.promise(60, 1);
+  const LockableMemory::Promise one = memory.promise(60, "a group");
   EXPECT_EQ(memory.left().bytes, 0U);
 }
 
 TEST(LockableMemory, WithoutALimitThereIsEnoughForAll) {
   LockableMemory memory([] { return std::nullopt; });
-  const LockableMemory::Promise one = memory.promise(1ULL << 60, 1);
-  const LockableMemory::Promise other = memory.promise(1ULL << 60, 1);
+  const LockableMemory::Promise one = memory.promise(1ULL << 60, "a group");
+  const LockableMemory::Promise other = memory.promise(1ULL << 60, "a group");
   EXPECT_FALSE(memory.left().bytes);
 }
 
@@ -67,7 +68,7 @@ TEST(LockableMemory, ThreadsThatAskAtOnceAreNotPromisedMoreThanThereIs) {
     threads.emplace_back([&] {
       for (int round = 0; round < 1000; ++round) {
         try {
-          const LockableMemory::Promise one = memory.promise(300, 1);
+          const LockableMemory::Promise one = memory.promise(300, "a group");
           EXPECT_LE(given += 300, 1000U);
           given -= 300;
         } catch (const Failure&) {

@@ -81,6 +81,8 @@ class Device final : public VerbsDevice {
     RegisteredMemory& which = access == PeerAccess::Read ? staging_ : slots_;
     return which = {memory.data(), memory.size(), 1, 1};
   }
+  void release(const RegisteredMemory&) override {}
+  void expectLockable(std::uint64_t, const std::string&) const override {}
   std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths, PeerAccess) override {
     return std::make_unique<Pair>(*this, ++pairs_);
   }
