@@ -6,10 +6,10 @@
 
 namespace fairring {
 
-// verbs come after TensorPipe's ibv, so "auto" leaves them alone: no real card has run them.
+// verbs come before TensorPipe's ibv, which copies, takes the first device alone and keeps a core busy.
 const std::vector<Transport>& transports() {
   static const std::vector<Transport> all{tcpTransport(), tensorPipeTransport("uv"), tensorPipeTransport("shm"),
-                                          tensorPipeTransport("ibv"), verbsTransport()};
+                                          verbsTransport(), tensorPipeTransport("ibv")};
   return all;
 }
 

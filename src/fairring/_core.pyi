@@ -104,7 +104,7 @@ def last_complete(backend: Any) -> tuple[tuple[int, int] | None, list[int | None
     """
 
 def transports() -> list[str]:
-    """Names. "auto" falls back to the first, and of "ibv" and "verbs" takes the one that comes first."""
+    """Names. "auto" falls back to the first, and of "verbs" and "ibv" takes the one that comes first."""
 
 def rdma_devices(transport: str) -> list[dict[str, str]]:
     """The ports that it could take: name, port, link_layer, interface, rate, gid, obstacle.

@@ -101,7 +101,7 @@ VARIABLES = (
     Variable(
         "FAIRRING_TRANSPORT",
         "auto",
-        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp; "
+        "Between machines: tcp, verbs, tensorpipe[:uv|shm|ibv], or auto: verbs where all ranks can, else tcp; "
         "between sites auto is tcp. rail=...,site=... names them apart.",
     ),
     Variable(
@@ -408,9 +408,9 @@ class Config:
 
     def _check_rdma(self) -> None:
         """A rank publishes one RDMA device, and the two take theirs by different rules."""
-        if {"verbs", "ibv"} <= set(self.transports) or self.transports == ("auto", "verbs"):
+        if {"verbs", "ibv"} <= set(self.transports) or self.transports == ("auto", "ibv"):
             raise ConfigError(
-                "FAIRRING_TRANSPORT asks for verbs on one level and for tensorpipe:ibv, by name or auto, on the other; "
+                "FAIRRING_TRANSPORT asks for verbs, by name or auto, on one level and for tensorpipe:ibv on the other; "
                 "a group can't have both: give one of them for both levels, or tcp for one"
             )
 

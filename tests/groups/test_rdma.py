@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from rdma import capture, image, machines
-from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, SPEED, Case
+from rdma.cases import CASES, LARGE_BYTES, OUTAGE_SECONDS, OVER_RDMA, RANKS, SPEED, Case
 
 pytestmark = [pytest.mark.rdma, pytest.mark.timeout(1200)]
 
@@ -156,7 +157,7 @@ def test_what_goes_between_sites_is_tcp_and_no_rdma_leaves_one(run: Run) -> None
     assert tcp.tcp_bytes > 2 * (8 << 20), "8 MiB each way"
 
 
-@pytest.mark.parametrize(("case", "transport"), [("check", "verbs"), ("check of auto", "ibv")])
+@pytest.mark.parametrize(("case", "transport"), [("check", "verbs"), ("check of TensorPipe", "ibv")])
 def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: Run, case: str, transport: str) -> None:
     said = run.said(case, 0)
     report = json.loads(said[said.index("{\n") :])
@@ -192,10 +193,34 @@ def test_an_address_that_packets_do_not_reach_is_an_error_that_says_what_to_look
             assert words in run.said("wrong address", rank)
 
 
+@needs_a_wire
+def test_auto_takes_tcp_and_says_why_where_packets_get_lost(run: Run) -> None:
+    for rank in range(RANKS):
+        said = run.said("auto with a wrong address", rank)
+        assert "TCP between rank " in said
+        assert "not RDMA: rank 0 (machine0) heard nothing of rank 1 (machine1) by RDMA for 5000 ms" in said
+        assert f"sum {RANKS}.0" in said
+
+
+@needs_a_wire
+def test_an_outage_of_some_seconds_only_delays_a_call(run: Run) -> None:
+    for rank in range(RANKS):
+        (seconds,) = re.findall(r"after (.*) s: wrong 0\n", run.said("outage", rank))
+        assert float(seconds) >= OUTAGE_SECONDS
+
+
+def test_a_second_group_takes_tcp_where_the_first_was_promised_the_memory(run: Run) -> None:
+    for rank in range(RANKS):
+        assert run.said("memory for one group", rank).count(f"sum {RANKS}.0") == 2
+    said = run.said("memory for one group", 0)
+    assert "TCP between machines, not RDMA: rank 0 (" in said
+    assert "B that are promised to its other groups" in said
+
+
 def test_auto_takes_tcp_and_says_why_where_a_port_is_down(run: Run) -> None:
     said = run.said("auto without a port", 0)
     assert "TCP between machines, not RDMA: rank" in said
-    assert "its port 1 is DOWN" in said
+    assert "it is DOWN" in said
     assert f"sum {RANKS}.0" in said
 
 
@@ -222,3 +247,4 @@ def test_a_device_that_goes_down_ends_the_call_with_an_error_on_all_ranks(run: R
         said = run.said(case, rank)
         assert "rank " in said
         assert "no error" not in said
+    assert "port error" in run.said("device down", 1)

@@ -70,4 +70,4 @@ def test_the_module_links_nothing_of_cuda() -> None:
 
 
 def test_auto_takes_tcp_first_and_for_rdma_tensorpipe_so_verbs_are_taken_by_name_alone() -> None:
-    assert _core.transports() == ["tcp", "uv", "shm", "ibv", "verbs"]
+    assert _core.transports() == ["tcp", "uv", "shm", "verbs", "ibv"]

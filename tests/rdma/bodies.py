@@ -10,8 +10,10 @@ import resource
 import signal
 import statistics
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ import torch.distributed as dist
 from contributions import DTYPES, contribution, expected, same
 
 from fairring import _core, cli
-from rdma.cases import LARGE_BYTES, SLICE_BYTES, SPEED, TIMEOUT
+from rdma.cases import LARGE_BYTES, OUTAGE_SECONDS, SLICE_BYTES, SPEED, TIMEOUT
 
 PATIENCE = timedelta(minutes=5)
 IPC_LOCK = 14  # linux/capability.h
 WIRE = "eth0"  # for RDMA
 LITTLE_MEMLOCK = 8 << 20  # what many systems allow
+MEMLOCK_OF_ONE_GROUP = 100 << 20  # of FAIRRING_TOTAL_MEMORY's default
 
 
 def sizes_and_dtypes() -> None:
@@ -151,15 +154,44 @@ def first_error_on_another_fabric() -> None:
 
 
 def first_error_where_packets_get_lost() -> None:
-    """Rank 1 sends all that is for rank 0's address to a card that does not exist."""
-    address = "10.70.0.1"
-    if os.environ["RANK"] == "1":
-        _ip("neigh", "replace", address, "lladdr", "52:54:00:00:00:99", "dev", WIRE, "nud", "permanent")
-    try:
+    with _packets_lost():
         first_error()
-    finally:
-        if os.environ["RANK"] == "1":
-            _ip("neigh", "del", address, "dev", WIRE)
+
+
+def sum_where_packets_get_lost() -> None:
+    with _packets_lost():
+        sum_of_ones()
+
+
+def sum_across_an_outage() -> None:
+    """For some seconds of a call nothing reaches rank 0."""
+    _meet()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1 << 18))
+    tensor = torch.arange(1 << 20).remainder(89).add(dist.get_rank()).float()
+    start = time.monotonic()
+    with ExitStack() as outage:
+        outage.enter_context(_packets_lost())
+        end = threading.Timer(OUTAGE_SECONDS, outage.pop_all().close)
+        end.start()
+        dist.all_reduce(tensor)
+        end.join()
+    world = dist.get_world_size()
+    expected = torch.arange(1 << 20).remainder(89).mul(world).add(world * (world - 1) // 2).float()
+    print(f"after {time.monotonic() - start:.2f} s: wrong {int(not torch.equal(tensor, expected))}")
+    dist.destroy_process_group()
+
+
+def sums_of_two_groups_with_memory_for_one() -> None:
+    """Both groups are made before either is used, and the second is used first."""
+    _lose_memlock(MEMLOCK_OF_ONE_GROUP)
+    _meet()
+    second = dist.new_group(list(range(dist.get_world_size())))
+    for group in (second, dist.group.WORLD):
+        tensor = torch.ones(1 << 20)
+        dist.all_reduce(tensor, group=group)
+        print("sum", tensor[0].item())
+    dist.destroy_process_group()
 
 
 def sum_without_a_port() -> None:
@@ -268,7 +300,20 @@ class _Data(ctypes.Structure):
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
-def _lose_memlock() -> None:
+@contextmanager
+def _packets_lost() -> Iterator[None]:
+    """Rank 1 sends all that is for rank 0's address to a card that does not exist."""
+    address = "10.70.0.1"
+    if os.environ["RANK"] == "1":
+        _ip("neigh", "replace", address, "lladdr", "52:54:00:00:00:99", "dev", WIRE, "nud", "permanent")
+    try:
+        yield
+    finally:
+        if os.environ["RANK"] == "1":
+            _ip("neigh", "del", address, "dev", WIRE)
+
+
+def _lose_memlock(limit: int = LITTLE_MEMLOCK) -> None:
     """As in a container: no CAP_IPC_LOCK, and a small limit."""
     libc = ctypes.CDLL(None)
     header, data = _Header(0x20080522, 0), (_Data * 2)()
@@ -276,4 +321,4 @@ def _lose_memlock() -> None:
     data[0].effective &= ~(1 << IPC_LOCK)
     data[0].permitted &= ~(1 << IPC_LOCK)
     assert libc.capset(ctypes.byref(header), data) == 0
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (LITTLE_MEMLOCK, LITTLE_MEMLOCK))
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))

@@ -10,6 +10,7 @@ TENSORPIPE = {"FAIRRING_TRANSPORT": "tensorpipe:ibv"}
 SLICE_BYTES, LARGE_BYTES = 64 << 10, 8 << 20
 SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
 RANKS = 2
+OUTAGE_SECONDS = 3.0  # shorter than a queue pair's retries
 TIMEOUT = timedelta(seconds=30)  # of a group whose device goes down
 
 
@@ -38,10 +39,13 @@ CASES = [
     Case("smaller frames", "in_flight_with_smaller_frames"),
     Case("two fabrics", "first_error_on_another_fabric"),
     Case("wrong address", "first_error_where_packets_get_lost"),
+    Case("auto with a wrong address", "sum_where_packets_get_lost", {}),
+    Case("outage", "sum_across_an_outage"),
+    Case("memory for one group", "sums_of_two_groups_with_memory_for_one", {}),
     Case("without a port", "first_error_without_a_port"),
     Case("auto without a port", "sum_without_a_port", {}),
-    Case("check", "check"),
-    Case("check of auto", "check", {}),
+    Case("check", "check", {}),
+    Case("check of TensorPipe", "check", TENSORPIPE),
     Case("two sites", "two_sites", {"FAIRRING_TRANSPORT": "rail=verbs,site=tcp"}, ranks=4, site_ranks=2),
     Case("killed", "until_the_peer_is_killed", killed=1),
     Case("auto without memlock", "sum_without_memlock", {}),
@@ -52,7 +56,7 @@ CASES = [
 ]
 OVER_RDMA = [
     *("sizes and dtypes", "in flight", "training", "by TensorPipe", "speed", "speed by TensorPipe", "auto", "check"),
-    "check of auto",
+    *("check of TensorPipe", "memory for one group", "outage"),
     *("smaller frames", "two sites", "killed", "device up again"),
 ]
 # Bytes of a tensor, and how many calls are timed.

@@ -34,7 +34,7 @@ def module(peers: int = 1) -> dict[str, Any]:
         config = Config.from_environment()
     except ConfigError:
         config = Config()
-    transport = "verbs" if "verbs" in config.transports else "auto"
+    transport = "ibv" if "ibv" in config.transports else "auto"
     return {
         "instruction_set": _core.instruction_set(),
         "rdma": _core.rdma_devices(transport),
