@@ -27,7 +27,7 @@ void ChannelOpening::make(const Transport& transport, const std::string& address
   settings.bindAddress = address;
   settings.peers = peers;
   if (!transport.tcpAfter) return parts_.rails.use(transport.make(parts_.loop, settings, parts_.rails));
-  for (const int peer : peers) states_[peer];
+  for (const int peer : peers) states_[peer].allowed = *transport.tcpAfter;
   settings.notOpened = [this](int peer, const Error& error) { onNotOpened(peer, error); };
   try {
     parts_.rails.use(transport.make(parts_.loop, settings, parts_.rails));
@@ -61,12 +61,12 @@ void ChannelOpening::onContact(int peer, const std::string& contact) {
   const std::string answer = channel->connect(contact);
   if (!answer.empty()) parts_.control.send(peer, ControlType::Contact, answer);
   if (found == states_.end() || !decidesWith(peer) || found->second.patience != 0) return;
-  const auto patience = *transportTo(peer).tcpAfter;
-  found->second.patience = parts_.loop.at(parts_.loop.now() + patience, [this, peer, patience] {
+  const auto allowed = found->second.allowed;
+  found->second.patience = parts_.loop.at(parts_.loop.now() + allowed, [this, peer, allowed] {
     const Channel* const late = channelTo(peer);
-    if (states_[peer].way != Way::AsChosen || late->isOpen() || late->hasEnded()) return;
+    if (states_.at(peer).way != Way::AsChosen || late->isOpen() || late->hasEnded()) return;
     takeTcp(peer, concat(whoIsHere(), " heard nothing of ", parts_.neighbours.who(peer), " by RDMA for ",
-                         patience.count(), " ms"));
+                         allowed.count(), " ms"));
   });
 }
 

@@ -55,7 +55,8 @@ class ChannelOpening {
   enum class Way : std::uint8_t { AsChosen, None, Tcp };  // none: the lower rank is to say what takes its place
   struct State {
     Way way = Way::AsChosen;
-    std::string why;  // not as chosen
+    std::string why;                       // not as chosen
+    std::chrono::milliseconds allowed{0};  // from the peer's answer until it is open
     Loop::TimerId patience = 0;
   };
 

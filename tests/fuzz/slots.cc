@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -138,7 +139,7 @@ class Receiver final : public MessageReceiver {
   }
   void ended(int, const Error&) override { require(!std::exchange(hasEnded_, true)); }
 
-  static inline std::vector<std::byte> staging = std::vector<std::byte>(kStaging);
+  static inline std::array<std::byte, kStaging> staging{};
 
  private:
   std::multimap<std::uint64_t, std::vector<std::byte>> places_;
