@@ -27,6 +27,7 @@ TEST(TransportChoice, AutoTakesRdmaWhereEveryRankCan) {
   const TransportChoice choice = chosen({.rail = "auto"}, {factsOf("a"), factsOf("a"), factsOf("b")});
   EXPECT_EQ(choice.transports.rail.name, "ibv");
   EXPECT_EQ(choice.rdmaRefused, "");
+  EXPECT_TRUE(choice.transports.rail.tcpAfter) << "two ranks that it does not connect take TCP";
 }
 
 TEST(TransportChoice, AutoTakesTcpWhereOneRankCannotAndSaysWhich) {
@@ -59,6 +60,7 @@ TEST(TransportChoice, WhatWasAskedForIsTaken) {
   EXPECT_EQ(chosen({.rail = "tcp"}, facts).transports.rail.name, "tcp");
   EXPECT_EQ(chosen({.rail = "uv"}, facts).transports.rail.name, "uv");
   EXPECT_EQ(chosen({.rail = "ibv"}, facts).transports.rail.name, "ibv");
+  EXPECT_FALSE(chosen({.rail = "ibv"}, facts).transports.rail.tcpAfter);
 }
 
 TEST(TransportChoice, AutoTakesTheFirstForRdmaAndOthersIfTheyAreNamed) {
