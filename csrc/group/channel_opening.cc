@@ -6,6 +6,14 @@
 
 namespace fairring {
 
+namespace {
+
+// The patience with a peer is made of so many pauses. A process that stands still, or a loop that is busy, spends only
+// one of them however long that lasts, and serves what has come meanwhile before the next one ends.
+constexpr int kPauses = 10;
+
+}  // namespace
+
 // Peers that one transport reaches at one address of this rank's share what that transport has for all of them.
 ChannelOpening::ChannelOpening(Parts parts, Settings settings) : parts_(parts), settings_(std::move(settings)) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> peers;  // by transport and own address
@@ -61,12 +69,17 @@ void ChannelOpening::onContact(int peer, const std::string& contact) {
   const std::string answer = channel->connect(contact);
   if (!answer.empty()) parts_.control.send(peer, ControlType::Contact, answer);
   if (found == states_.end() || !decidesWith(peer) || found->second.patience != 0) return;
-  const auto allowed = found->second.allowed;
-  found->second.patience = parts_.loop.at(parts_.loop.now() + allowed, [this, peer, allowed] {
+  bePatient(peer, kPauses);
+}
+
+void ChannelOpening::bePatient(int peer, int pauses) {
+  State& state = states_.at(peer);
+  state.patience = parts_.loop.at(parts_.loop.now() + state.allowed / kPauses, [this, peer, pauses, &state] {
     const Channel* const late = channelTo(peer);
-    if (states_.at(peer).way != Way::AsChosen || late->isOpen() || late->hasEnded()) return;
+    if (state.way != Way::AsChosen || late->isOpen() || late->hasEnded()) return;
+    if (pauses > 1) return bePatient(peer, pauses - 1);
     takeTcp(peer, concat(whoIsHere(), " heard nothing of ", parts_.neighbours.who(peer), " by RDMA for ",
-                         allowed.count(), " ms"));
+                         state.allowed.count(), " ms"));
   });
 }
 

@@ -65,6 +65,7 @@ class ChannelOpening {
   bool decidesWith(int peer) const { return settings_.channels.rank < peer; }
   std::string whoIsHere() const { return parts_.neighbours.who(settings_.channels.rank); }
   Channel* channelTo(int peer) const { return parts_.rails.channelTo(peer); }
+  void bePatient(int peer, int pauses);
   void onNotOpened(int peer, const Error& error);
   void takeTcp(int peer, const std::string& why);
   void wantLanes(int peer) const;

@@ -158,6 +158,21 @@ TEST(GroupOverVerbs, TwoFabricsThatDoNotReachEachOtherTakeTcpBetweenThem) {
   EXPECT_GT(network.counts().readBytes, 0U);
 }
 
+// It stands still before it has sent anything, so its peer answers only after that.
+TEST(GroupOverVerbs, ARankThatStandsStillForLongerThanItsPatienceTakesVerbsAllTheSame) {
+  SimulatedVerbs network(1);
+  ByAuto group(network, 2);
+  network.whenConnecting(0, [&] {
+    group.job.nodes[0]->loop.loop().post([] {
+      std::promise<void> never;
+      never.get_future().wait_for(2 * ByAuto::kPatience);
+    });
+  });
+  group.sumExactly();
+  EXPECT_TRUE(group.warnings.empty()) << group.warnings.front();
+  EXPECT_GT(network.counts().readBytes, 0U);
+}
+
 TEST(GroupOverVerbs, APortThatCannotBeOpenedIsAnErrorOnEveryRankWhereVerbsWereAskedFor) {
   SimulatedVerbs network(1);
   network.close(1);

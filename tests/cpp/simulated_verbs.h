@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -70,6 +71,11 @@ class SimulatedVerbs {
   void lose(int from, int to, bool givesUp) {
     const std::lock_guard lock(mutex_);
     lost_[{from, to}] = givesUp;
+  }
+  // Called once, on that rank's loop, when it next connects a queue pair.
+  void whenConnecting(int rank, std::function<void()> act) {
+    const std::lock_guard lock(mutex_);
+    connecting_[rank] = std::move(act);
   }
   // The queue pair of the request after so many breaks, with this status.
   void breakAfter(std::uint64_t requests, std::uint32_t status = kRetriesExceeded) {
@@ -140,9 +146,14 @@ class SimulatedVerbs {
     }
     QueuePairName name() const override { return {number, 0}; }
     void connect(const VerbsAddress&, const QueuePairName& name) override {
-      const std::lock_guard lock(network.mutex_);
-      pair().peer = name.number;
-      network.moreToDo_.notify_one();
+      std::function<void()> act;
+      {
+        const std::lock_guard lock(network.mutex_);
+        pair().peer = name.number;
+        network.moreToDo_.notify_one();
+        act = std::exchange(network.connecting_[pair().port->rank], nullptr);
+      }
+      if (act) act();
     }
     void receive(std::uint32_t index, std::span<std::byte> into, std::uint32_t localKey) override {
       const std::lock_guard lock(network.mutex_);
@@ -381,6 +392,7 @@ class SimulatedVerbs {
   bool pollsFail_ = false;
   std::uint64_t lockable_ = ~0ULL;
   std::set<int> closed_;
+  std::map<int, std::function<void()>> connecting_;  // by rank
   std::set<Port*> ports_;
   std::map<std::pair<int, int>, bool> lost_;  // by ranks, from and to
   Counts counts_;
