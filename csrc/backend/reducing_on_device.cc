@@ -287,7 +287,7 @@ FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::
   DeviceWay way{.whyNccls = deviceObstacle(facts)};
   if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
   if (way.whyNccls.empty()) {
-    membership.group(timeout).awaitDevice();
+    membership.group(timeout).awaitDevice(timeout);
     way.whyNccls = membership.devices().askOfDevices(facts, timeout);
   }
   if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts);

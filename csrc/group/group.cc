@@ -191,7 +191,7 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
 std::shared_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::milliseconds timeout) {
   const Topology& topology = member_->devicePlanner().topology();
   const std::vector<int>& ranks = topology.ranksOf(topology.machineOf(settings_.rank));
-  awaitDevice();
+  awaitDevice(timeout);
   try {
     return settings_.makeAccelerator(device, ranks, timeout);
   } catch (const OutOfMemory& failure) {
@@ -200,8 +200,8 @@ std::shared_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::mil
   }
 }
 
-void Group::awaitDevice() {
-  threads_.slices.loop().post([member = member_] { member->awaitDevice(); });
+void Group::awaitDevice(std::chrono::milliseconds timeout) {
+  threads_.slices.loop().post([member = member_, timeout] { member->awaitDevice(timeout); });
 }
 
 void Group::makeChain(int device, std::chrono::milliseconds timeout) {

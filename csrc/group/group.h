@@ -52,7 +52,7 @@ class Group {
   };
   void submit(Call call, const OnDevice& where);
   // Before this rank waits for others outside of the group, with such calls in mind: notices who dies meanwhile.
-  void awaitDevice();
+  void awaitDevice(std::chrono::milliseconds timeout);
   // Makes what such calls need, on all ranks at once. Returns why this rank can't: it has no memory for staging. Empty:
   // it can. Throws Failure where anything else goes wrong; the group has failed then. unequip(), before any call, gives
   // all of it back: the calls are not for this group, for a rank that can't.

@@ -136,10 +136,10 @@ void Member::makeParts() {
 }
 
 // At the first call of all ranks.
-void Member::link() {
+void Member::link(milliseconds callTimeout) {
   if (!connector_ || linking_ != Linking::None) return;
   linking_ = Linking::UnderWay;
-  guarded([this] { prepare(); });
+  guarded([&] { prepare(callTimeout); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
   failureDetector_.linked();
@@ -150,7 +150,7 @@ void Member::link() {
   });
 }
 
-void Member::prepare() {
+void Member::prepare(milliseconds callTimeout) {
   const Troubles troubles{
       .failed = afterwards([this](const Error& error) { fail(error); }),
       .differs = afterwards([this](int peer) { onDiffers(peer); }),
@@ -169,7 +169,7 @@ void Member::prepare() {
     rails_->onChannelEnded = [this](int peer, const Error& error) {
       failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
     };
-    makeChannels({machine_->flags().staging(), all}, place);
+    makeChannels({machine_->flags().staging(), all}, place, callTimeout);
   }
   std::byte* const staging = machine_->flags().staging();
   const bool tensorsMayBeImages = neighbours_.local().size() == 1 && settings_.transports.rail.tensorsMayBeImages &&
@@ -180,7 +180,7 @@ void Member::prepare() {
   acknowledgeLeaves();  // of peers that have left already
 }
 
-void Member::makeChannels(std::span<std::byte> staging, int place) {
+void Member::makeChannels(std::span<std::byte> staging, int place, milliseconds callTimeout) {
   ChannelSettings channels{.rank = rank_,
                            .peers = {},
                            .bindAddress = "",
@@ -198,7 +198,7 @@ void Member::makeChannels(std::span<std::byte> staging, int place) {
   opening_ =
       std::make_unique<ChannelOpening>(ChannelOpening::Parts{loop_, *rails_, neighbours_, *connector_, *control_},
                                        ChannelOpening::Settings{settings_.transports, settings_.tuning.connectTimeout,
-                                                                std::move(channels), settings_.warn});
+                                                                callTimeout, std::move(channels), settings_.warn});
 }
 
 void Member::linkNeighbours() {

@@ -47,7 +47,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // A message that somebody waits for has been under way for too long, if it still is.
   void onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay);
   // The ranks are about to meet for their first call on a device: a death ends that.
-  void awaitDevice() { link(); }
+  void awaitDevice(std::chrono::milliseconds callTimeout) { link(callTimeout); }
   // Called once, for calls on the device's tensors: `device` has their gates. `abortDevice` breaks off what the gates
   // do not reach, and may take a while.
   void guard(std::shared_ptr<DeviceExchange> device, std::function<void()> abortDevice);
@@ -94,15 +94,15 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool isTraced() const { return !settings_.tuning.traceDirectory.empty(); }
   void makeParts();  // what a member has from the beginning
   void dropParts();
-  void link();
-  void prepare();
+  void link(std::chrono::milliseconds callTimeout);
+  void prepare(std::chrono::milliseconds callTimeout);
   void linkNeighbours();
   void probeListeners();
   void onLinked(AuthenticatedConnection arrival);
   FailureDetector::Ways waysToAct();
   FailureDetector::Standing standingOf(int peer) const;
   void hasLeft(FailureDetector::Sign::Kind ended, int peer);
-  void makeChannels(std::span<std::byte> staging, int place);
+  void makeChannels(std::span<std::byte> staging, int place, std::chrono::milliseconds callTimeout);
   void addLane(AuthenticatedConnection lane);
   Channel* channelTo(int peer) const;  // of the rails; null: there is none
   void introduce(int peer);
@@ -203,7 +203,7 @@ void Member::guarded(const Action& action) {
 // Where it throws, the pipeline may have the call, which has ended it then, or not.
 template <class Action>
 void Member::attempt(Call& call, std::uint64_t number, const Action& submit) {
-  link();
+  link(call.timeout);
   if (hasFailed()) {
     calls_.end(number, error_);
     return call.done(error_);

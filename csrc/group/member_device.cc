@@ -10,7 +10,8 @@ static_assert(SharedMemory::kMostSlices <= Gates::kLines);  // of one queue in f
 
 void Member::guard(std::shared_ptr<DeviceExchange> device, std::function<void()> abortDevice) {
   assert(loop_.isCurrent() && !device_);
-  link();
+  // It has begun already, by awaitDevice(), with the call's timeout.
+  link({});
   device_ = std::move(device);
   abortDevice_ = std::move(abortDevice);
   if (hasFailed()) return letDeviceGo();

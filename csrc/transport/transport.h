@@ -51,7 +51,7 @@ struct Transport {
   bool isRdma = false;              // "auto" takes it inside a site where all ranks can
   std::uint32_t lanes = 0;          // to a peer, where it takes them
   // Where a channel to a peer is not open so long after both sides have connected it, or can't be made, TCP takes its
-  // place. None: that is an error.
+  // place; sooner if the first call has little time. None: that is an error.
   std::optional<std::chrono::milliseconds> tcpAfter = std::nullopt;
 };
 

@@ -80,8 +80,8 @@ TEST(GroupOverVerbs, AQueuePairThatBreaksIsAnErrorOnEveryRankOfEveryCall) {
 struct ByAuto {
   static constexpr milliseconds kPatience{300};
 
-  explicit ByAuto(SimulatedVerbs& network, int ranks = 3) : job(machinesOf(ranks)) {
-    job.transports = verbsOn(network, kPatience);
+  explicit ByAuto(SimulatedVerbs& network, int ranks = 3, milliseconds patience = kPatience) : job(machinesOf(ranks)) {
+    job.transports = verbsOn(network, patience);
     job.warn = [this](const std::string& text) {
       const std::lock_guard lock(mutex);
       warnings.push_back(text);
@@ -144,6 +144,19 @@ TEST(GroupOverVerbs, RanksWhosePacketsGetLostTakeTcpWhicheverWayAndHoweverTheDev
       EXPECT_GT(network.counts().readBytes, 0U) << "between the others";
     }
   }
+}
+
+TEST(GroupOverVerbs, ACallOfLittleTimeSpendsAQuarterOfItOnPatience) {
+  SimulatedVerbs network(1);
+  network.lose(0, 1, false);
+  ByAuto group(network, 2, kLong);
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(10, 1.0F));
+  std::vector<std::future<std::string>> done;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    done.push_back(group.job.allReduce(rank, tensors[rank], milliseconds(4'000)));
+  }
+  for (auto& one : done) EXPECT_EQ(one.get(), "");
+  EXPECT_NE(group.warnings.front().find("by RDMA for 1000 ms"), std::string::npos) << group.warnings.front();
 }
 
 TEST(GroupOverVerbs, TwoFabricsThatDoNotReachEachOtherTakeTcpBetweenThem) {
