@@ -39,8 +39,13 @@ struct Contact {
   QueuePairName slots;
   QueuePairName reads;
 
-  static void fields(auto& row, auto& contact) { row("verbs 1", contact.address, contact.slots, contact.reads); }
+  static void fields(auto& row, auto& contact) { row("verbs 2", contact.address, contact.slots, contact.reads); }
 };
+
+bool isGreeting(Record kind) { return kind == Record::Hello || kind == Record::Agreed; }
+
+// A record that so many bytes follow as it says.
+bool hasBytes(Record kind) { return kind == Record::Part || kind == Record::End || isGreeting(kind); }
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kSlotGrain - 1) / kSlotGrain * kSlotGrain; }
 
@@ -296,12 +301,16 @@ TrafficClass VerbsChannel::turn(bool expressWaits, bool bulkWaits, unsigned& inR
   return TrafficClass::Express;
 }
 
-// Returns how many bytes of the slot are used.
+// Returns how many bytes of the slot are used. A greeting takes all that is left of it.
 std::size_t VerbsChannel::fill(std::span<std::byte> slot) {
   std::size_t size = sizeof(SlotBeginning);
   for (; !words_.empty() && size + sizeof(SlotRecord) <= slot.size(); words_.pop_front()) {
-    std::memcpy(slot.data() + size, &words_.front(), sizeof(SlotRecord));
-    size += sizeof(SlotRecord);
+    SlotRecord word = words_.front();
+    const std::span<std::byte> rest = slot.subspan(size + sizeof word);
+    if (isGreeting(word.kind)) word.bytes = static_cast<std::uint32_t>(rest.size());
+    std::memcpy(slot.data() + size, &word, sizeof word);
+    std::ranges::fill(rest.first(word.bytes), std::byte{0});
+    size += sizeof word + word.bytes;
   }
   const auto first = static_cast<std::size_t>(turn(!queues_[1].empty(), !queues_[0].empty(), expressSlots_));
   for (std::deque<Sending>* queue : {&queues_[first], &queues_[1 - first]}) {
@@ -389,7 +398,7 @@ void VerbsChannel::onSlot(std::span<const std::byte> bytes) {
     if (bytes.size() < sizeof record) refuse("a record");
     std::memcpy(&record, bytes.data(), sizeof record);
     bytes = bytes.subspan(sizeof record);
-    const std::size_t size = record.kind == Record::Part || record.kind == Record::End ? record.bytes : 0;
+    const std::size_t size = hasBytes(record.kind) ? record.bytes : 0;
     if (size > bytes.size()) refuse("a part");
     onRecord(record, bytes.first(size));
     bytes = bytes.subspan(std::min(rounded(size), bytes.size()));

@@ -8,7 +8,8 @@
 // A slot is only sent if the peer has one posted for it: credits say how many. Contacts travel over the control
 // connection, from the lower rank to the higher and back; nothing listens. The lower rank says hello through the queue
 // pair, the higher answers, and the lower, whose channel is open by that, says so; with that the higher's is open. So
-// the lower one decides whether the channel comes about. One that breaks ends.
+// the lower one decides whether the channel comes about. Each of the three fills a slot: a path that lets only small
+// frames pass opens no channel. One that breaks ends.
 #pragma once
 
 #include <functional>

@@ -19,8 +19,8 @@ struct SlotBeginning {
 
 struct SlotRecord {
   enum class Kind : std::uint16_t {
-    Hello = 1,  // the queue pair works
-    Agreed,     // so it does both ways; the lower of the two ranks says it
+    Hello = 1,  // the queue pair works; `bytes` of zeros follow, which fill the slot
+    Agreed,     // so it does both ways; the lower of the two ranks says it; zeros follow as well
     Part,       // of a message: `bytes` of it follow, which begin at `place` in it
     Announced,  // a message that its receiver should read, at the address `place`, by the key `bytes`
     Wanted,     // its bytes, in parts: the receiver can't read to where they go
@@ -40,7 +40,7 @@ static_assert(sizeof(SlotBeginning) == 8 && sizeof(SlotRecord) == 64);
 
 // Records begin at multiples of this.
 constexpr std::size_t kSlotGrain = 8;
-// Two packets of RoCE, if its frames are large.
+// Two packets of RoCE, if its frames are large; of any fabric, at least one of full size.
 constexpr std::size_t kSlotBytes = 8 << 10;
 constexpr std::size_t kPartBytes = kSlotBytes - sizeof(SlotBeginning) - sizeof(SlotRecord);  // the longest part
 

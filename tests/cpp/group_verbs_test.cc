@@ -146,6 +146,15 @@ TEST(GroupOverVerbs, RanksWhosePacketsGetLostTakeTcpWhicheverWayAndHoweverTheDev
   }
 }
 
+TEST(GroupOverVerbs, RanksBetweenWhichOnlySmallFramesPassTakeTcp) {
+  SimulatedVerbs network(1);
+  network.loseLargerThan(4096);
+  ByAuto group(network);
+  group.sumExactly();
+  EXPECT_EQ(group.warnings.size(), 3U);
+  EXPECT_EQ(network.counts().sentBytes, 0U) << "the first that is sent fills a slot";
+}
+
 TEST(GroupOverVerbs, ACallOfLittleTimeSpendsAQuarterOfItOnPatience) {
   SimulatedVerbs network(1);
   network.lose(0, 1, false);

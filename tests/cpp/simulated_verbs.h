@@ -72,6 +72,11 @@ class SimulatedVerbs {
     const std::lock_guard lock(mutex_);
     lost_[{from, to}] = givesUp;
   }
+  // All frames of requests with more bytes than that: their devices wait for ever.
+  void loseLargerThan(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    mostBytes_ = bytes;
+  }
   // Called once, on that rank's loop, when it next connects a queue pair.
   void whenConnecting(int rank, std::function<void()> act) {
     const std::lock_guard lock(mutex_);
@@ -305,6 +310,7 @@ class SimulatedVerbs {
   enum class Loss : std::uint8_t { None, GivesUp, Waits };
 
   Loss losesTo(const Pair& pair) const {
+    if (pair.requests.front().memory.size() > mostBytes_) return Loss::Waits;
     const auto peer = pairs_.find(pair.peer);
     if (peer == pairs_.end()) return Loss::None;
     const auto lost = lost_.find({pair.port->rank, peer->second.port->rank});
@@ -391,6 +397,7 @@ class SimulatedVerbs {
   std::uint32_t breakStatus_ = 0;
   bool pollsFail_ = false;
   std::uint64_t lockable_ = ~0ULL;
+  std::uint64_t mostBytes_ = ~0ULL;
   std::set<int> closed_;
   std::map<int, std::function<void()>> connecting_;  // by rank
   std::set<Port*> ports_;
