@@ -146,7 +146,7 @@ std::shared_ptr<Group> Membership::makeGroup(const std::vector<RankFacts>& facts
                          .tuning = options_,
                          .transports = transportFor(facts).transports,
                          .failed = [this](const Error& error) { announce(error); },
-                         .linked = [memory = memory_] { memory->giveBack(); },
+                         .memoryLocked = [memory = memory_] { memory->giveBack(); },
                          .warn = [this](const std::string& text) { warn(text); },
                          .endsProcess = [this](const Error& error) { return notice_.endsProcess(error); },
                          .makeAccelerator = [this](int device, const auto& ranks,

@@ -154,7 +154,7 @@ class Membership {
   std::optional<std::stop_callback<std::function<void()>>> failsToo_;  // where this one is another's trial
   FailureNotice notice_;
   DeviceRendezvous devices_;
-  // Of what RDMA will lock. The ranks' meeting makes it, and the group's channels end it.
+  // Of what RDMA will lock. It is made before the ranks meet, and given back when the channels have locked that.
   const std::shared_ptr<LockableMemory::Promise> memory_ = std::make_shared<LockableMemory::Promise>();
   std::shared_ptr<GroupEndpoint> endpoint_;  // changes until the ranks have met, under the rendezvous' lock
   std::unique_ptr<Rendezvous> rendezvous_;   // null if there is no store

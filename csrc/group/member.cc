@@ -140,6 +140,7 @@ void Member::link(milliseconds callTimeout) {
   if (!connector_ || linking_ != Linking::None) return;
   linking_ = Linking::UnderWay;
   guarded([&] { prepare(callTimeout); });
+  if (!locksLater()) noteMemoryLocked();
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
   failureDetector_.linked();
@@ -199,6 +200,14 @@ void Member::makeChannels(std::span<std::byte> staging, int place, milliseconds 
       std::make_unique<ChannelOpening>(ChannelOpening::Parts{loop_, *rails_, neighbours_, *connector_, *control_},
                                        ChannelOpening::Settings{settings_.transports, settings_.tuning.connectTimeout,
                                                                 callTimeout, std::move(channels), settings_.warn});
+}
+
+bool Member::locksLater() const {
+  return settings_.transports.rail.locksLater || settings_.transports.site.locksLater;
+}
+
+void Member::noteMemoryLocked() {
+  if (settings_.memoryLocked && !std::exchange(hasNotedMemory_, true)) settings_.memoryLocked();
 }
 
 void Member::linkNeighbours() {
@@ -288,7 +297,7 @@ void Member::openIfComplete() {
     return;
   if (opening_ && !opening_->isComplete()) return;
   linking_ = Linking::Complete;
-  if (settings_.linked) settings_.linked();
+  noteMemoryLocked();
   pipeline_->open();
   leaveIfAsked();
 }

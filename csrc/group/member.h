@@ -105,6 +105,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void makeChannels(std::span<std::byte> staging, int place, std::chrono::milliseconds callTimeout);
   void addLane(AuthenticatedConnection lane);
   Channel* channelTo(int peer) const;  // of the rails; null: there is none
+  bool locksLater() const;
+  void noteMemoryLocked();
   void introduce(int peer);
   void openIfComplete();
   void loseMessages(int peer, const Error& error);
@@ -167,6 +169,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Control> control_;
   std::unique_ptr<Messages> messages_;
   Linking linking_ = Linking::None;
+  bool hasNotedMemory_ = false;  // that it is locked
   std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before it began
   std::unique_ptr<SharedMemory> machine_;
   std::unique_ptr<Rails> rails_;             // where there are any

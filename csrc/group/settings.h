@@ -40,7 +40,9 @@ struct GroupSettings {
   GroupTuning tuning;
   Transports transports;
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
-  std::function<void()> linked = nullptr;    // once, on the loop; may be null
+  // The channels to all peers have locked the memory that they need for RDMA, or never will. Once, on the loop; may be
+  // null.
+  std::function<void()> memoryLocked = nullptr;
   std::function<void(const std::string&)> warn = nullptr;  // on the loop; must not block; may be null
   // Whether the process ends because of this first error. Then a device stays where it is, at its gates: a program
   // whose host runs ahead could save what comes behind them. Asked on the loop. Null: it does not end.

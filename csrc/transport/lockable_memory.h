@@ -1,6 +1,7 @@
 // The memory that this process may still lock for RDMA, and the promises of it. A group asks whether there is enough
-// when it is made, and locks it at its first use. In between a promise keeps other groups from counting on the same
-// bytes. Any thread: groups are made on callers' threads, and give promises back on the loop. The mutex is held while a
+// when it is made, and locks it when it makes its channels, at its first use (TensorPipe's ibv: while they connect). In
+// between a promise keeps other groups from counting on the same bytes. Any thread: groups are made on callers' threads,
+// and give promises back on the loop. The mutex is held while a
 // promise is weighed and given, and never while anything waits.
 #pragma once
 

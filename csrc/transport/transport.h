@@ -49,6 +49,7 @@ struct Transport {
   bool takesLanes = false;          // connections that the connector brings; else it finds its peers by contacts
   bool tensorsMayBeImages = false;  // it sends from the tensors' own memory
   bool isRdma = false;              // "auto" takes it inside a site where all ranks can
+  bool locksLater = false;          // for RDMA: memory is locked while channels connect, not when they are made
   std::uint32_t lanes = 0;          // to a peer, where it takes them
   // Where a channel to a peer is not open so long after both sides have connected it, or can't be made, TCP takes its
   // place; sooner if the first call has little time. None: that is an error.

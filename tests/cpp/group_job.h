@@ -59,7 +59,7 @@ class Job {
                                       .connectTimeout = connectTimeout},
                            .transports = transports,
                            .failed = failed,
-                           .linked = nullptr,
+                           .memoryLocked = memoryLocked,
                            .warn = warn,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .endsDeviceWithin = endsDeviceWithin,
@@ -88,6 +88,7 @@ class Job {
   milliseconds connectTimeout = kLong;
   LookForFailure lookForFailure;
   std::function<void(const Error&)> failed;
+  std::function<void()> memoryLocked;
   std::function<void(const std::string&)> warn;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
   std::chrono::seconds endsDeviceWithin{30};

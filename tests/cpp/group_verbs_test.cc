@@ -54,6 +54,31 @@ TEST(GroupOverVerbs, SumsAreExactAndStagingComesBackCallAfterCall) {
   EXPECT_EQ(network.counts().registrations, 8U) << "staging and slots of four ranks, whatever the calls";
 }
 
+TEST(GroupOverVerbs, MemoryIsLockedWhenARankHasMadeItsChannelsUnlessTheTransportLocksItLater) {
+  for (const bool later : {false, true}) {
+    SimulatedVerbs network(1);
+    Job job({"a", "b"});
+    job.transports = verbsOn(network);
+    job.transports.rail.locksLater = later;
+    std::promise<std::uint64_t> locked;  // when so many ranks' memory was registered, at least
+    job.memoryLocked = [&] { locked.set_value(network.counts().registrations / 2); };
+    job.join(0);
+    job.memoryLocked = nullptr;
+    job.join(1);
+    std::vector<float> one(10, 1.0F);
+    std::vector<float> other(10, 1.0F);
+    auto first = job.allReduce(0, one);
+    auto ranks = locked.get_future();
+    if (!later) {
+      ASSERT_EQ(ranks.wait_for(kLong), std::future_status::ready) << "rank 1 has made no call";
+      EXPECT_EQ(ranks.get(), 1U);
+    }
+    EXPECT_EQ(job.allReduce(1, other).get(), "");
+    EXPECT_EQ(first.get(), "");
+    if (later) EXPECT_EQ(ranks.get(), 2U);
+  }
+}
+
 TEST(GroupOverVerbs, AQueuePairThatBreaksIsAnErrorOnEveryRankOfEveryCall) {
   for (unsigned seed = 0; seed < 3; ++seed) {
     SimulatedVerbs network(seed);
