@@ -1,6 +1,7 @@
 #include "transport/lockable_memory.h"
 
 #include <linux/capability.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,14 +43,28 @@ std::optional<std::uint64_t> unlockedBytes() {
 
 // Never ends: groups may end at exit, later than what is static here.
 LockableMemory& LockableMemory::ofThisProcess() {
-  static auto* const memory = new LockableMemory(unlockedBytes);
+  static LockableMemory* const memory = madeForForks();
   return *memory;
+}
+
+LockableMemory* LockableMemory::madeForForks() {
+  const int error =
+      ::pthread_atfork([] { ofThisProcess().mutex_.lock(); }, [] { ofThisProcess().mutex_.unlock(); },
+                       [] {
+                         LockableMemory& memory = ofThisProcess();
+                         memory.promised_ = 0;
+                         ++memory.epoch_;
+                         memory.mutex_.unlock();
+                       });
+  check(error == 0, ErrorKind::System, "pthread_atfork: no memory");
+  return new LockableMemory(unlockedBytes);
 }
 
 LockableMemory::Promise& LockableMemory::Promise::operator=(Promise&& other) noexcept {
   giveBack();
   memory_ = std::exchange(other.memory_, nullptr);
   bytes_ = other.bytes_;
+  epoch_ = other.epoch_;
   return *this;
 }
 
@@ -57,26 +72,35 @@ void LockableMemory::Promise::giveBack() noexcept {
   LockableMemory* const memory = std::exchange(memory_, nullptr);
   if (memory == nullptr) return;
   const std::lock_guard lock(memory->mutex_);
+  if (epoch_ != memory->epoch_) return;
   memory->promised_ -= bytes_;
+  ++memory->givenBack_;
 }
 
-LockableMemory::Left LockableMemory::leftNow() const {
-  Left left{unlocked_(), promised_};
-  if (left.bytes) *left.bytes -= std::min(*left.bytes, promised_);
-  return left;
+// The system is asked without the mutex, for which fork() would wait. Its answer is of no use if a promise has been
+// given back meanwhile: those bytes may have been locked since, and would be counted neither way.
+LockableMemory::Weighed LockableMemory::weigh() const {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const std::uint64_t givenBack = givenBack_;
+    lock.unlock();
+    Left left{unlocked_(), 0};
+    lock.lock();
+    if (givenBack != givenBack_) continue;
+    left.promised = promised_;
+    if (left.bytes) *left.bytes -= std::min(*left.bytes, promised_);
+    return {std::move(lock), left};
+  }
 }
 
-LockableMemory::Left LockableMemory::left() const {
-  const std::lock_guard lock(mutex_);
-  return leftNow();
-}
+LockableMemory::Left LockableMemory::left() const { return weigh().left; }
 
 LockableMemory::Promise LockableMemory::promise(std::uint64_t bytes, const std::string& use) {
-  const std::lock_guard lock(mutex_);
-  const std::string why = obstacle(leftNow(), bytes, use);
+  const Weighed weighed = weigh();
+  const std::string why = obstacle(weighed.left, bytes, use);
   check(why.empty(), ErrorKind::Configuration, why);
   promised_ += bytes;
-  return {*this, bytes};
+  return {*this, bytes, epoch_};
 }
 
 std::string LockableMemory::obstacle(const Left& left, std::uint64_t bytes, const std::string& use) {

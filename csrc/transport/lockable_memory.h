@@ -1,8 +1,10 @@
 // The memory that this process may still lock for RDMA, and the promises of it. A group asks whether there is enough
 // when it is made, and locks it when it makes its channels, at its first use (TensorPipe's ibv: while they connect). In
 // between a promise keeps other groups from counting on the same bytes. Any thread: groups are made on callers' threads,
-// and give promises back on the loop. The mutex is held while a
-// promise is weighed and given, and never while anything waits.
+// and give promises back on the loop. The mutex is held while promises are counted, and never while anything waits.
+//
+// fork() takes the mutex of this process's memory. The child has locked nothing and promised nothing: the promises that
+// it inherits are its parent's, and mean nothing there.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +32,7 @@ class LockableMemory {
     Promise() = default;
     Promise(const Promise&) = delete;
     Promise& operator=(const Promise&) = delete;
-    Promise(Promise&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
+    Promise(Promise&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_), epoch_(other.epoch_) {}
     Promise& operator=(Promise&& other) noexcept;
     ~Promise() { giveBack(); }
 
@@ -38,10 +40,12 @@ class LockableMemory {
 
    private:
     friend class LockableMemory;
-    Promise(LockableMemory& memory, std::uint64_t bytes) : memory_(&memory), bytes_(bytes) {}
+    Promise(LockableMemory& memory, std::uint64_t bytes, std::uint64_t epoch)
+        : memory_(&memory), bytes_(bytes), epoch_(epoch) {}
 
     LockableMemory* memory_ = nullptr;
     std::uint64_t bytes_ = 0;
+    std::uint64_t epoch_ = 0;  // in which it was made
   };
 
   explicit LockableMemory(Unlocked unlocked) : unlocked_(std::move(unlocked)) {}
@@ -56,11 +60,19 @@ class LockableMemory {
   static std::string obstacle(const Left& left, std::uint64_t bytes, const std::string& use);
 
  private:
-  Left leftNow() const;
+  struct Weighed {
+    std::unique_lock<std::mutex> lock;  // of mutex_
+    Left left;
+  };
+
+  static LockableMemory* madeForForks();
+  Weighed weigh() const;
 
   const Unlocked unlocked_;
-  mutable std::mutex mutex_;  // guards promised_
+  mutable std::mutex mutex_;  // guards all below
   std::uint64_t promised_ = 0;
+  std::uint64_t givenBack_ = 0;  // promises
+  std::uint64_t epoch_ = 0;      // a forked child's is its parent's and one more
 };
 
 }  // namespace fairring

@@ -2,9 +2,12 @@
 #include "transport/lockable_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -58,6 +61,58 @@ TEST(LockableMemory, WithoutALimitThereIsEnoughForAll) {
   const LockableMemory::Promise one = memory.promise(1ULL << 60, "a group");
   const LockableMemory::Promise other = memory.promise(1ULL << 60, "a group");
   EXPECT_FALSE(memory.left().bytes);
+}
+
+TEST(LockableMemory, WhatIsLockedAndGivenBackWhileTheSystemIsAskedStillCounts) {
+  std::uint64_t unlocked = 100;
+  LockableMemory::Promise first;
+  LockableMemory memory([&] {
+    const std::uint64_t seen = unlocked;
+    if (std::exchange(unlocked, 40) == 100) first.giveBack();  // another group locks its memory just after
+    return seen;
+  });
+  unlocked = 101;
+  first = memory.promise(60, "a group");
+  unlocked = 100;
+  EXPECT_THROW(memory.promise(50, "a group"), Failure);
+  EXPECT_EQ(memory.left().bytes, 40U);
+}
+
+TEST(LockableMemory, AForkedChildHasPromisedNothingAndItsParentsPromisesMeanNothingThere) {
+  LockableMemory& memory = LockableMemory::ofThisProcess();
+  LockableMemory::Promise inherited = memory.promise(1000, "a group");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const bool hasNone = memory.left().promised == 0;
+    LockableMemory::Promise own = memory.promise(10, "a group");
+    inherited.giveBack();
+    ::_exit(hasNone && memory.left().promised == 10 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(memory.left().promised, 1000U);
+}
+
+// A child that waited for a mutex which nobody holds there would be ended by its alarm.
+TEST(LockableMemory, AChildIsForkedWholeWhileAnotherThreadAsks) {
+  LockableMemory& memory = LockableMemory::ofThisProcess();
+  const std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) memory.promise(10, "a group").giveBack();
+  });
+  for (int round = 0; round < 100; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      LockableMemory::Promise own = memory.promise(10, "a group");
+      own.giveBack();
+      ::_exit(memory.left().promised == 0 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << round;
+  }
 }
 
 TEST(LockableMemory, ThreadsThatAskAtOnceAreNotPromisedMoreThanThereIs) {
