@@ -49,10 +49,9 @@ bool hasBytes(Record kind) { return kind == Record::Part || kind == Record::End 
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kSlotGrain - 1) / kSlotGrain * kSlotGrain; }
 
-// What to do about a request that has failed, by the state of this side's port and what it has reported.
+// What to look at if a request has failed, by the state of this side's port and what it has reported.
 std::string remedyFor(const std::string& trouble, const std::string& reported) {
-  const std::string end = concat(reported.empty() ? "" : "; the port has reported: ", reported,
-                                 "; FAIRRING_TRANSPORT=tcp does without RDMA");
+  const std::string end = concat(reported.empty() ? "" : "; the port has reported: ", reported);
   if (!trouble.empty()) return concat("; that port can't be used at present: ", trouble, end);
   return concat(
       "; that port itself is up: look at the peer's (rdma link), at cables and switches, and whether the network lets "
@@ -140,6 +139,8 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   void pumpReads();
   void onHello();
   void onOpen();
+  // The last resort, for errors. None while TCP would take this channel's place by itself.
+  const char* orTcp() const { return notOpened_ && !wasOpened_ ? "" : "; FAIRRING_TRANSPORT=tcp does without RDMA"; }
   // Runs what may find that the device or the peer's bytes are not in order; that ends the channel.
   template <class Act>
   void guarded(const Act& act);
@@ -196,7 +197,8 @@ VerbsChannel::VerbsChannel(std::shared_ptr<VerbsEndpoint> endpoint, const Channe
       slots_(endpoint_->takeSlots()) {
   const VerbsEndpoint::Handlers handlers{
       .completed = [this](const VerbsCompletion& completion) { onCompletion(completion); },
-      .deviceFailed = [this](const Error& error) { end(error, false); }};
+      .deviceFailed =
+          [this](const Error& error) { end(makeError(ErrorKind::Connection, error.text(), orTcp()), false); }};
   slotPair_ = endpoint_->makeQueuePair({.receives = kSlots, .sends = kSlots + 1}, PeerAccess::None, handlers);
   readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = kReadsAtOnce}, PeerAccess::Read, handlers);
   for (std::uint32_t index = 0; index < kSlots; ++index) {
@@ -369,7 +371,7 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
     return end(makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
                          wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status),
                          " (status ", completion.status, ", vendor's code ", completion.vendorError, ")",
-                         remedyFor(device.trouble(), endpoint_->reported())),
+                         remedyFor(device.trouble(), endpoint_->reported()), orTcp()),
                slotsWork);
   }
   guarded([&] {

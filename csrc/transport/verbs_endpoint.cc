@@ -184,7 +184,7 @@ void VerbsEndpoint::onAsyncEvents() {
   using Kind = VerbsAsyncEvent::Kind;
   while (const std::optional<VerbsAsyncEvent> event = device_->takeAsyncEvent()) {
     const Error error = makeError(ErrorKind::Connection, "RDMA by ", device_->name(), " ended: the device reported '",
-                                  event->text, "'; look at dmesg; FAIRRING_TRANSPORT=tcp does without RDMA");
+                                  event->text, "'; look at dmesg");
     switch (event->kind) {
       case Kind::PortChanged:
         reported_.push_back(event->text);

@@ -92,6 +92,7 @@ TEST(GroupOverVerbs, AQueuePairThatBreaksIsAnErrorOnEveryRankOfEveryCall) {
     for (std::size_t rank = 0; rank < job.nodes.size(); ++rank) {
       const std::string last = calls.back().done[rank].get();
       EXPECT_NE(last.find("RDMA to rank"), std::string::npos) << last;
+      EXPECT_NE(last.find("; FAIRRING_TRANSPORT=tcp does without RDMA"), std::string::npos) << last;
     }
     for (Called& called : calls) {
       for (auto& done : called.done) {
@@ -166,6 +167,9 @@ TEST(GroupOverVerbs, RanksWhosePacketsGetLostTakeTcpWhicheverWayAndHoweverTheDev
       ByAuto group(network);
       group.sumExactly();
       EXPECT_EQ(group.warnings.size(), 2U);
+      for (const std::string& text : group.warnings) {
+        EXPECT_EQ(text.find("FAIRRING_TRANSPORT"), std::string::npos) << text << ": there is nothing to be done";
+      }
       EXPECT_GT(network.counts().readBytes, 0U) << "between the others";
     }
   }
