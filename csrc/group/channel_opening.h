@@ -34,7 +34,7 @@ class ChannelOpening {
     Transports transports;
     std::chrono::milliseconds connectTimeout;
     std::chrono::milliseconds callTimeout;  // of the call that needs the channels; 0: none, or it is not known
-    ChannelSettings channels;  // what those to all peers have in common
+    ChannelSettings channels;               // what those to all peers have in common
     // Tells the user in words of the first peer with which TCP was taken. None: nobody is told.
     std::function<void(const std::string&)> tookTcp;
   };

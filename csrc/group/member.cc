@@ -202,9 +202,7 @@ void Member::makeChannels(std::span<std::byte> staging, int place, milliseconds 
                                                                 callTimeout, std::move(channels), settings_.warn});
 }
 
-bool Member::locksLater() const {
-  return settings_.transports.rail.locksLater || settings_.transports.site.locksLater;
-}
+bool Member::locksLater() const { return settings_.transports.rail.locksLater || settings_.transports.site.locksLater; }
 
 void Member::noteMemoryLocked() {
   if (settings_.memoryLocked && !std::exchange(hasNotedMemory_, true)) settings_.memoryLocked();

@@ -169,7 +169,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Control> control_;
   std::unique_ptr<Messages> messages_;
   Linking linking_ = Linking::None;
-  bool hasNotedMemory_ = false;  // that it is locked
+  bool hasNotedMemory_ = false;                        // that it is locked
   std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before it began
   std::unique_ptr<SharedMemory> machine_;
   std::unique_ptr<Rails> rails_;             // where there are any

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <memory>
 
 #include "base/error.h"
 
@@ -48,16 +49,16 @@ LockableMemory& LockableMemory::ofThisProcess() {
 }
 
 LockableMemory* LockableMemory::madeForForks() {
-  const int error =
-      ::pthread_atfork([] { ofThisProcess().mutex_.lock(); }, [] { ofThisProcess().mutex_.unlock(); },
-                       [] {
-                         LockableMemory& memory = ofThisProcess();
-                         memory.promised_ = 0;
-                         ++memory.epoch_;
-                         memory.mutex_.unlock();
-                       });
+  auto memory = std::make_unique<LockableMemory>(unlockedBytes);
+  const int error = ::pthread_atfork([] { ofThisProcess().mutex_.lock(); }, [] { ofThisProcess().mutex_.unlock(); },
+                                     [] {
+                                       LockableMemory& inherited = ofThisProcess();
+                                       inherited.promised_ = 0;
+                                       ++inherited.epoch_;
+                                       inherited.mutex_.unlock();
+                                     });
   check(error == 0, ErrorKind::System, "pthread_atfork: no memory");
-  return new LockableMemory(unlockedBytes);
+  return memory.release();
 }
 
 LockableMemory::Promise& LockableMemory::Promise::operator=(Promise&& other) noexcept {

@@ -1,7 +1,8 @@
 // The memory that this process may still lock for RDMA, and the promises of it. A group asks whether there is enough
 // when it is made, and locks it when it makes its channels, at its first use (TensorPipe's ibv: while they connect). In
-// between a promise keeps other groups from counting on the same bytes. Any thread: groups are made on callers' threads,
-// and give promises back on the loop. The mutex is held while promises are counted, and never while anything waits.
+// between a promise keeps other groups from counting on the same bytes. Any thread: groups are made on callers'
+// threads, and give promises back on the loop. The mutex is held while promises are counted, and never while anything
+// waits.
 //
 // fork() takes the mutex of this process's memory. The child has locked nothing and promised nothing: the promises that
 // it inherits are its parent's, and mean nothing there.
@@ -32,7 +33,8 @@ class LockableMemory {
     Promise() = default;
     Promise(const Promise&) = delete;
     Promise& operator=(const Promise&) = delete;
-    Promise(Promise&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_), epoch_(other.epoch_) {}
+    Promise(Promise&& other) noexcept
+        : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_), epoch_(other.epoch_) {}
     Promise& operator=(Promise&& other) noexcept;
     ~Promise() { giveBack(); }
 

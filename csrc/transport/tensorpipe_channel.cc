@@ -216,7 +216,10 @@ ChannelsByPeer makeTensorPipeChannels(const std::string& transport, Loop& loop, 
 }  // namespace
 
 Transport tensorPipeTransport(const std::string& name) {
-  return {.name = name, .make = std::bind_front(makeTensorPipeChannels, name), .isRdma = name == "ibv", .locksLater = name == "ibv"};
+  return {.name = name,
+          .make = std::bind_front(makeTensorPipeChannels, name),
+          .isRdma = name == "ibv",
+          .locksLater = name == "ibv"};
 }
 
 }  // namespace fairring

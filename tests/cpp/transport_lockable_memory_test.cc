@@ -101,7 +101,7 @@ TEST(LockableMemory, AChildIsForkedWholeWhileAnotherThreadAsks) {
   const std::jthread other([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) memory.promise(10, "a group").giveBack();
   });
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < 30; ++round) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(20);
