@@ -45,7 +45,6 @@ CASES = [
     Case("without a port", "first_error_without_a_port"),
     Case("auto without a port", "sum_without_a_port", {}),
     Case("check", "check", {}),
-    Case("check of TensorPipe", "check", TENSORPIPE),
     Case("two sites", "two_sites", {"FAIRRING_TRANSPORT": "rail=verbs,site=tcp"}, ranks=4, site_ranks=2),
     Case("killed", "until_the_peer_is_killed", killed=1),
     Case("auto without memlock", "sum_without_memlock", {}),
@@ -56,7 +55,7 @@ CASES = [
 ]
 OVER_RDMA = [
     *("sizes and dtypes", "in flight", "training", "by TensorPipe", "speed", "speed by TensorPipe", "auto", "check"),
-    *("check of TensorPipe", "memory for one group", "outage"),
+    *("memory for one group", "outage"),
     *("smaller frames", "two sites", "killed", "device up again"),
 ]
 # Bytes of a tensor, and how many calls are timed.
