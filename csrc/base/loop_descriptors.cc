@@ -31,7 +31,9 @@ Loop::Loop() : now_(Clock::now), work_([this] { post([this] { runOver(); }); }) 
 }
 
 Loop::Loop(Now now)
-    : now_(std::move(now)), ownership_(ProgressOwnership::Alarm::None), work_([this] { post([this] { runOver(); }); }) {}
+    : now_(std::move(now)),
+      ownership_(ProgressOwnership::Alarm::None),
+      work_([this] { post([this] { runOver(); }); }) {}
 
 void Loop::openDescriptors() { epoll_ = opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"); }
 
