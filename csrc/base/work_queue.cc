@@ -104,7 +104,8 @@ void WorkQueue::setHelpers(std::size_t count) {
         help(stop);
       });
     }
-  } catch (const std::system_error&) {  // there are too many threads: the loop does without
+    // NOLINTNEXTLINE(bugprone-empty-catch): there are too many threads; the loop does without
+  } catch (const std::system_error&) {
   }
   helping_ = helpers_.size();
 }

@@ -13,8 +13,8 @@ namespace {
 constexpr int kPauses = 10;
 
 // The call that waits for it needs the rest of its time to connect by TCP and for the sums.
-std::chrono::milliseconds patienceOf(const Transport& transport, std::chrono::milliseconds callTimeout) {
-  return callTimeout.count() > 0 ? std::min(*transport.tcpAfter, callTimeout / 4) : *transport.tcpAfter;
+std::chrono::milliseconds patienceOf(std::chrono::milliseconds most, std::chrono::milliseconds callTimeout) {
+  return callTimeout.count() > 0 ? std::min(most, callTimeout / 4) : most;
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ void ChannelOpening::make(const Transport& transport, const std::string& address
   settings.bindAddress = address;
   settings.peers = peers;
   if (!transport.tcpAfter) return parts_.rails.use(transport.make(parts_.loop, settings, parts_.rails));
-  for (const int peer : peers) states_[peer].allowed = patienceOf(transport, settings_.callTimeout);
+  for (const int peer : peers) states_[peer].allowed = patienceOf(*transport.tcpAfter, settings_.callTimeout);
   settings.notOpened = [this](int peer, const Error& error) { onNotOpened(peer, error); };
   try {
     parts_.rails.use(transport.make(parts_.loop, settings, parts_.rails));
