@@ -21,8 +21,8 @@ class Job {
   // A long one of pieces that any thread may run (base/work_queue.h).
   static Job shared(Loop::Piece piece);
 
-  // The same job, which adds the time of its pieces to a sum, that has to outlive it and that other jobs may add to at
-  // the same time.
+  // The same job, which adds the time of its pieces, in ns, to a sum. The sum has to outlive it, and other jobs may add
+  // to it at the same time.
   Job timed(std::chrono::nanoseconds::rep& sum) &&;
 
   bool isEmpty() const { return piece_ == nullptr; }

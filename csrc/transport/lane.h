@@ -52,7 +52,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void give(SendQueue::Chunk chunk);
   void flush();
-  bool isFlushed() const { return output_.frames.empty() && !withHelper_ && !stream_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
   Packets packets() const;                        // none if the system does not count them
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
