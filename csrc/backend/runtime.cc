@@ -38,14 +38,15 @@ std::vector<std::string> all(const Interfaces& interfaces) {
   return addresses;
 }
 
-// The time of so many cores is the most that this container may take; 0: it may take all.
+// This container may take the time of so many cores, counted in whole ones and at least one; 0: of all.
 std::size_t coresOfContainer() {
   double quota = 0;
   double period = 0;
-  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period) return static_cast<std::size_t>(quota / period);
-  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  return quota > 0 && period > 0 ? static_cast<std::size_t>(quota / period) : 0;
+  if (!(std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period)) {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  return quota > 0 && period > 0 ? static_cast<std::size_t>(std::max(1.0, quota / period)) : 0;
 }
 
 // Of those that this process may run on. If each rank of the machine has cores of its own, these are too few; then
