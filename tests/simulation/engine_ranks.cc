@@ -53,6 +53,7 @@ std::string EngineRanks::whomWaitsFor(int rank) {
 void EngineRanks::watch(int from, int to, std::span<const Message> messages) {
   if (broken_.empty() && !peers_[static_cast<std::size_t>(from)].contains(to))
     broken_ = concat("rank ", from, " sends to rank ", to, " without a connection");
+  if (world_.rank(from).dead) return;  // it ends, and the other rank may be gone
   const Pipeline& there = *world_.rank(to).pipeline;
   for (const Message& message : messages) {
     const auto header = std::bit_cast<SliceHeader>(message.header);
