@@ -300,11 +300,12 @@ void Pipeline::end(const InFlight& slice) {
 
 void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   if (!call->isCut || call->unfinished > 0) return;
-  calls_.erase(std::ranges::find(calls_, call));
   const Call& ended = call->call;
-  if (call->next) return call->next(call->refused);
-  const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
-  ended.done(ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended));
+  const bool isMissing = !call->next && call->refused != 0 && missesWhatIsRefused(ended);
+  // Before the call leaves: if there is no memory for this, it ends as all others do.
+  const Error error = ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended);
+  calls_.erase(std::ranges::find(calls_, call));
+  call->next ? call->next(call->refused) : ended.done(error);
 }
 
 std::set<std::uint64_t> Pipeline::untouched() const {

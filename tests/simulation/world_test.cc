@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/error.h"
 #include "plan/cost_rows.h"
 #include "simulation/world.h"
 #include "trial.h"
@@ -164,6 +165,16 @@ TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
 // The lower rank has nothing but its probes of the higher one's listener to find that out by.
 TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
   endsWithErrors("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
+}
+
+TEST(SimulatedMembers, ARefusedCallEndsWhicheverAllocationFails) {
+  for (int allocation = 1; allocation < 400; ++allocation) {
+    const Verdict verdict = play(read(concat(
+        "seed=1 machines=2,1 staging=4096 slice=64 eager=4096 credit=8192 copied=512 waits=1 lanes=2 heartbeat=200 "
+        "calls=all-reduce:20:-1:2,all-reduce:20:-1:2 faults=starve:0:0:4000:",
+        allocation)));
+    EXPECT_TRUE(verdict) << "allocation " << allocation << ": " << verdict.broken;
+  }
 }
 
 // One dies while the group connects, another hears of it, fails and leaves, and a third, which was just connecting to
