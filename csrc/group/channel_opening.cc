@@ -39,6 +39,9 @@ void ChannelOpening::make(const Transport& transport, const std::string& address
   ChannelSettings settings = settings_.channels;
   settings.bindAddress = address;
   settings.peers = peers;
+  settings.relinking.sendContact = [this](int peer, const std::string& contact) {
+    parts_.control.send(peer, ControlType::Contact, contact);
+  };
   if (!transport.tcpAfter) return parts_.rails.use(transport.make(parts_.loop, settings, parts_.rails));
   for (const int peer : peers) states_[peer].allowed = patienceOf(*transport.tcpAfter, settings_.callTimeout);
   settings.notOpened = [this](int peer, const Error& error) { onNotOpened(peer, error); };

@@ -95,7 +95,8 @@ class Channel {
   // A channel gets its connections in one of two ways. By lanes, which the connector brings:
   virtual void add(std::uint32_t /*lane*/, Stream /*stream*/) {}  // replaces an earlier one with the same index
   // Or by a contact, which the lower of two ranks sends over the control connection, and to which the higher connects.
-  // It may answer by a contact of its own, to which the lower connects.
+  // It may answer by a contact of its own, to which the lower connects. Others follow if a connection breaks
+  // (Relinking::sendContact).
   virtual std::string contact() const { return {}; }                          // empty: there is none to send
   virtual std::string connect(const std::string& /*contact*/) { return {}; }  // the answer; empty: none
   // Whether it has been connected and proven. One that gets lanes does not wait for them.

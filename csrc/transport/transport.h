@@ -21,7 +21,10 @@ namespace fairring {
 struct Relinking {
   // Requests a new connection for the lane; Channel::add() delivers it. None: broken lanes stay broken.
   std::function<void(int peer, std::uint32_t lane)> relink;
-  std::chrono::milliseconds patience{0};  // with a peer to which there is no lane
+  std::chrono::milliseconds patience{0};  // with a peer to which there is no connection
+  // Takes a contact to Channel::connect() at the peer, from a channel whose own connection broke. None: it stays
+  // broken.
+  std::function<void(int peer, const std::string& contact)> sendContact = nullptr;
 };
 
 struct ChannelSettings {

@@ -14,6 +14,7 @@
 #include "base/fields.h"
 #include "transport/verbs_endpoint.h"
 #include "transport/verbs_hardware.h"
+#include "transport/verbs_outage.h"
 #include "transport/verbs_slot.h"
 
 namespace fairring {
@@ -23,7 +24,7 @@ namespace {
 using Record = SlotRecord::Kind;
 
 constexpr std::uint32_t kSlots = VerbsEndpoint::kSlots;
-// The goodbye's.
+// The goodbye's. Before that a signal goes from it, or comes into it, whose bytes mean nothing.
 constexpr std::uint32_t kLastSlot = kSlots;
 // Credit that is left for what says how many slots are free again, and for the goodbye.
 constexpr std::uint32_t kCreditKept = 2;
@@ -35,11 +36,24 @@ constexpr unsigned kMostExpressInRow = 4;  // slots, or pieces, while bulk waits
 constexpr std::uint64_t kMostCopiedBytes = 32 << 10;
 
 struct Contact {
+  std::uint32_t attempt = 0;    // counts the queue pairs of the channel
+  std::uint64_t processed = 0;  // slots of the receiver's
+  std::string why;              // those of the last attempt are given up; empty: there were none
   VerbsAddress address;
   QueuePairName slots;
   QueuePairName reads;
 
-  static void fields(auto& row, auto& contact) { row("verbs 2", contact.address, contact.slots, contact.reads); }
+  static void fields(auto& row, auto& contact) {
+    row("verbs 3", contact.attempt, contact.processed, contact.why, contact.address, contact.slots, contact.reads);
+  }
+};
+
+// The higher rank found the queue pairs of this attempt broken.
+struct Broken {
+  std::uint32_t attempt = 0;
+  std::string why;
+
+  static void fields(auto& row, auto& broken) { row("verbs broken 1", broken.attempt, broken.why); }
 };
 
 bool isGreeting(Record kind) { return kind == Record::Hello || kind == Record::Agreed; }
@@ -72,14 +86,20 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   std::uint64_t sends() const override { return sends_; }
   void close() override;
   bool hasEnded() const override { return life_ == Life::Ended; }
-  void peerLeaves() override { peerLeaves_ = true; }
-  std::string contact() const override { return rank_ < peer_ && life_ != Life::Ended ? ownContact() : ""; }
+  void peerLeaves() override;
+  std::string contact() const override { return slotPair_ && !isHigher() ? ownContact() : ""; }
   std::string connect(const std::string& contact) override;
   bool isOpen() const override { return wasOpened_; }
   void addStaging(std::span<std::byte> memory) override { endpoint_->addStaging(memory); }
 
  private:
-  enum class Life : std::uint8_t { Made, Connected, Ended };
+  enum class Life : std::uint8_t {
+    Made,       // there are queue pairs, which are not connected
+    Connected,  // they are here, and may not be at the peer
+    Ready,
+    Broken,  // there are none
+    Ended,
+  };
 
   struct Batch {  // what one send() was given
     Released released;
@@ -104,17 +124,26 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   };
   struct Piece {
     std::uint32_t number = 0;
+    std::uint64_t begin = 0;  // in the message
     std::uint64_t bytes = 0;
   };
 
-  std::string ownContact() const {
-    return toText(Contact{endpoint_->device().address(), slotPair_->name(), readPair_->name()});
-  }
+  bool isHigher() const { return rank_ > peer_; }
+  std::string ownContact() const;
   std::span<std::byte> slot(std::uint32_t index) const {
     return {slots_.data + static_cast<std::size_t>(index) * kSlotBytes, kSlotBytes};
   }
   std::uint32_t receiveSlot(std::uint32_t index) const { return kSlots + 1 + index; }
   void postReceive(std::uint32_t index) { slotPair_->receive(index, slot(receiveSlot(index)), slots_.localKey); }
+
+  void makePairs();
+  void dropPairs();
+  std::string join(const Contact& there);
+  void begin();
+  void onBreak(const Error& error, bool sayEnd);
+  void onBrokenThere(const Broken& there);
+  void tryAgain();
+  void onDeviceFailed(const Error& error) { end(makeError(ErrorKind::Connection, error.text(), orTcp()), false); }
 
   void wake();
   void pump();
@@ -123,10 +152,12 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   std::size_t fill(std::span<std::byte> slot);
   bool append(std::span<std::byte> slot, std::size_t& size, Sending& sending);
   void sendSlot(std::uint32_t index, std::size_t bytes);
+  void postSlot(std::uint32_t index);
   void releaseOne(Batch& batch);
   void say(Record kind, std::uint32_t number) { words_.push_back({.kind = kind, .number = number, .message = {}}); }
 
   void onCompletion(const VerbsCompletion& completion);
+  Error errorOf(const VerbsCompletion& completion) const;
   void onSlot(std::span<const std::byte> bytes);
   void onRecord(const SlotRecord& record, std::span<const std::byte> bytes);
   void onPart(const SlotRecord& record, std::span<const std::byte> bytes);
@@ -137,6 +168,7 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   std::byte* placeOf(const MessageHeader& header);
   void arrived(std::uint32_t number);
   void pumpReads();
+  void read(const Piece& piece);
   void onHello();
   void onOpen();
   // The last resort, for errors. None while TCP would take this channel's place by itself.
@@ -144,11 +176,14 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   // Runs what may find that the device or the peer's bytes are not in order; that ends the channel.
   template <class Act>
   void guarded(const Act& act);
+  // Runs what the device may refuse while its port is down, which counts to an outage that is under way.
+  template <class Act>
+  void attempted(const Act& act);
   [[noreturn]] void refuse(const char* what) const;
   void onEnd(std::span<const std::byte> why);
   // Says goodbye first, with the reason, if the peer may hear it.
   void end(const Error& error, bool sayEnd);
-  void shut();
+  void shut(std::optional<std::string_view> goodbye);
   void sayEnd(std::string_view why);
 
   const std::shared_ptr<VerbsEndpoint> endpoint_;
@@ -157,9 +192,12 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   MessageReceiver& receiver_;
   const std::function<void()> opened_;
   const std::function<void(int, const Error&)> notOpened_;
+  const std::function<void(int, const std::string&)> sendContact_;
   const RegisteredMemory slots_;  // those to send from, then those to receive into
   std::unique_ptr<VerbsQueuePair> slotPair_;
   std::unique_ptr<VerbsQueuePair> readPair_;
+  std::uint32_t attempt_ = 1;
+  VerbsOutage outage_;
   Life life_ = Life::Made;
   bool wasHeard_ = false;  // the peer
   bool wasOpened_ = false;
@@ -168,11 +206,16 @@ class VerbsChannel final : public Channel, public std::enable_shared_from_this<V
   bool woken_ = false;  // pump() is to come
   std::string peerFabric_;
 
-  std::vector<std::uint32_t> freeSlots_;       // to send from
-  std::uint32_t credit_ = kSlots;              // slots that the peer has posted
-  std::uint32_t owed_ = 0;                     // slots posted again that the peer does not know of
-  std::deque<SlotRecord> words_;               // records without bytes; they go first
-  std::array<std::deque<Sending>, 2> queues_;  // by traffic class
+  // Slots to send from are a ring: that of number n is used again by number n + kSlots.
+  std::uint64_t sent_ = 0;                             // slots
+  std::array<std::uint32_t, kSlots + 1> slotBytes_{};  // of the last that was sent from each place
+  std::uint32_t sendsUnderWay_ = 0;                    // that the device has not completed
+  std::uint32_t credit_ = kSlots;                      // slots that may be sent before the peer has processed more
+  std::uint64_t processed_ = 0;                        // slots of the peer's
+  std::uint64_t processedThere_ = 0;                   // of this rank's, by the peer's last contact
+  std::uint32_t owed_ = 0;                             // slots posted again that the peer does not know of
+  std::deque<SlotRecord> words_;                       // records without bytes; they go first
+  std::array<std::deque<Sending>, 2> queues_;          // by traffic class
   std::map<std::uint32_t, Sending> announced_;
   std::vector<Released> released_;  // to be called
   std::uint32_t nextNumber_ = 0;
@@ -194,17 +237,37 @@ VerbsChannel::VerbsChannel(std::shared_ptr<VerbsEndpoint> endpoint, const Channe
       receiver_(receiver),
       opened_(settings.opened),
       notOpened_(settings.notOpened),
-      slots_(endpoint_->takeSlots()) {
+      sendContact_(settings.relinking.sendContact),
+      slots_(endpoint_->takeSlots()),
+      outage_(
+          endpoint_->loop(), settings.relinking.patience,
+          {.tryAgain = [this] { tryAgain(); }, .lastedTooLong = [this](const Error& error) { end(error, false); }}) {
+  makePairs();
+}
+
+void VerbsChannel::makePairs() {
   const VerbsEndpoint::Handlers handlers{
       .completed = [this](const VerbsCompletion& completion) { onCompletion(completion); },
-      .deviceFailed =
-          [this](const Error& error) { end(makeError(ErrorKind::Connection, error.text(), orTcp()), false); }};
+      .deviceFailed = [this](const Error& error) { onDeviceFailed(error); }};
   slotPair_ = endpoint_->makeQueuePair({.receives = kSlots, .sends = kSlots + 1}, PeerAccess::None, handlers);
-  readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = kReadsAtOnce}, PeerAccess::Read, handlers);
-  for (std::uint32_t index = 0; index < kSlots; ++index) {
-    freeSlots_.push_back(kSlots - 1 - index);
-    postReceive(index);
+  readPair_ = endpoint_->makeQueuePair({.receives = 1, .sends = kReadsAtOnce + 1}, PeerAccess::Read, handlers);
+  life_ = Life::Made;
+  for (std::uint32_t index = 0; index < kSlots; ++index) postReceive(index);
+  if (isHigher()) readPair_->receive(kLastSlot, slot(kLastSlot), slots_.localKey);
+}
+
+// The device touches no memory for them any more, and nothing more of them is processed.
+void VerbsChannel::dropPairs() {
+  for (auto* const pair : {&readPair_, &slotPair_}) {
+    if (*pair) endpoint_->forget(**pair);
+    pair->reset();
   }
+  life_ = Life::Broken;
+}
+
+std::string VerbsChannel::ownContact() const {
+  return toText(Contact{attempt_, processed_, outage_.isUnderWay() ? outage_.why().text() : "",
+                        endpoint_->device().address(), slotPair_->name(), readPair_->name()});
 }
 
 template <class Act>
@@ -216,31 +279,108 @@ void VerbsChannel::guarded(const Act& act) {
   }
 }
 
+template <class Act>
+void VerbsChannel::attempted(const Act& act) {
+  try {
+    act();
+  } catch (const Failure& failure) {
+    onBreak(failure.error(), true);
+  }
+}
+
 void VerbsChannel::refuse(const char* what) const {
   throw Failure(
       makeError(ErrorKind::Connection, "rank ", peer_, " sent ", what, " by RDMA, which is not of this version"));
 }
 
-// The answer is the higher rank's own contact. The lower one speaks first: then the higher can hear it.
 std::string VerbsChannel::connect(const std::string& contact) {
   assert(endpoint_->loop().isCurrent());
-  if (life_ != Life::Made) return {};
   std::string answer;
+  if (life_ == Life::Ended) return answer;
   guarded([&] {
-    const std::optional<Contact> there = fromText<Contact>(contact);
+    if (const auto broken = fromText<Broken>(contact)) return onBrokenThere(*broken);
+    const auto there = fromText<Contact>(contact);
     if (!there) refuse("a contact");
-    peerFabric_ = there->address.fabric;
-    slotPair_->connect(there->address, there->slots);
-    readPair_->connect(there->address, there->reads);
-    life_ = Life::Connected;
-    if (rank_ > peer_) {
-      answer = ownContact();
-    } else {
-      say(Record::Hello, 0);
-      wake();
-    }
+    answer = join(*there);
   });
   return answer;
+}
+
+// The answer is the higher rank's own contact. The lower one speaks first, by a signal: it has connected by then, so
+// that it can hear the higher one.
+std::string VerbsChannel::join(const Contact& there) {
+  if (there.attempt > attempt_) {
+    if (!isHigher()) refuse("a contact");
+    outage_.begin(makeError(ErrorKind::Connection, "rank ", peer_, " gave RDMA up: ", there.why));
+    dropPairs();
+    attempt_ = there.attempt;
+    attempted([&] { makePairs(); });
+  }
+  if (there.attempt != attempt_ || life_ != Life::Made) return {};  // it is of queue pairs that have been given up
+  if (there.processed > sent_ || sent_ - there.processed > kSlots - credit_) refuse("a count of slots");
+  std::string answer;
+  attempted([&] {
+    peerFabric_ = there.address.fabric;
+    processedThere_ = there.processed;
+    slotPair_->connect(there.address, there.slots);
+    readPair_->connect(there.address, there.reads);
+    life_ = Life::Connected;
+    if (isHigher()) {
+      answer = ownContact();
+      return;
+    }
+    if (!wasOpened_) say(Record::Hello, 0);
+    readPair_->send(kLastSlot, slot(kLastSlot), slots_.localKey);
+    begin();
+  });
+  return answer;
+}
+
+// Both sides are connected. Where this follows a break, each slot is processed exactly once. The peer has processed
+// those below the number in its contact: it had dropped the old queue pairs by then, and with them what they had
+// delivered and the channel had not yet seen. So this sends all from that number on, in order, into as many receives.
+// Their bytes are still there, as a place in the ring is used again only when the peer has processed what it held, and
+// says so by credits; those lie within slots, so that each is counted once as well, and credit_ needs no change. A read
+// that was under way is carried out again: neither has its message arrived here, nor has the peer been told that it was
+// read, so both sides' memory is as it was.
+void VerbsChannel::begin() {
+  life_ = Life::Ready;
+  sendsUnderWay_ = 0;
+  for (std::uint64_t number = processedThere_; number < sent_; ++number)
+    postSlot(static_cast<std::uint32_t>(number % kSlots));
+  for (const Piece& piece : beingRead_) read(piece);
+  wake();
+}
+
+// What waits to be sent or read goes on waiting. Without a peer that stays, this is the end.
+void VerbsChannel::onBreak(const Error& error, bool sayEnd) {
+  if (!wasOpened_ || !sendContact_ || peerLeaves_) return end(error, sayEnd);
+  dropPairs();
+  outage_.begin(error);
+  if (isHigher()) sendContact_(peer_, toText(Broken{attempt_, error.text()}));
+}
+
+// An attempt of the same outage that has failed at the peer is not repeated at once.
+void VerbsChannel::onBrokenThere(const Broken& there) {
+  if (isHigher() || there.attempt > attempt_) refuse("a report of a break");
+  if (there.attempt == attempt_)
+    onBreak(makeError(ErrorKind::Connection, "rank ", peer_, " lost RDMA: ", there.why), false);
+}
+
+void VerbsChannel::tryAgain() {
+  if (endpoint_->failure()) return onDeviceFailed(endpoint_->failure());
+  if (isHigher()) return;
+  dropPairs();
+  ++attempt_;
+  attempted([&] {
+    makePairs();
+    sendContact_(peer_, ownContact());
+  });
+}
+
+void VerbsChannel::peerLeaves() {
+  peerLeaves_ = true;
+  if (outage_.isUnderWay()) end({}, false);
 }
 
 void VerbsChannel::send(std::span<const Message> messages, Released released) {
@@ -268,19 +408,16 @@ void VerbsChannel::wake() {
 }
 
 bool VerbsChannel::maySend() const {
-  if (freeSlots_.empty()) return false;
+  if (sendsUnderWay_ == kSlots) return false;
   const bool hasWord = !words_.empty() || !queues_[0].empty() || !queues_[1].empty();
   return (hasWord && credit_ > kCreditKept) || (owed_ >= kCreditsOwedAtMost && credit_ >= kCreditKept);
 }
 
-// The lower rank's peer can hear it as soon as both have connected, the higher rank's once it has been heard.
 void VerbsChannel::pump() {
-  if (rank_ > peer_ && !wasHeard_) return;
-  while (life_ == Life::Connected && maySend()) {
-    const std::uint32_t index = freeSlots_.back();
-    const std::span<std::byte> memory = slot(index);
-    const std::size_t bytes = credit_ > kCreditKept ? fill(memory) : sizeof(SlotBeginning);
-    freeSlots_.pop_back();
+  while (life_ == Life::Ready && maySend()) {
+    const auto index = static_cast<std::uint32_t>(sent_ % kSlots);
+    const std::size_t bytes = credit_ > kCreditKept ? fill(slot(index)) : sizeof(SlotBeginning);
+    ++sent_;
     sendSlot(index, bytes);
   }
 }
@@ -289,8 +426,14 @@ void VerbsChannel::sendSlot(std::uint32_t index, std::size_t bytes) {
   const SlotBeginning beginning{.credits = std::exchange(owed_, 0)};
   std::memcpy(slot(index).data(), &beginning, sizeof beginning);
   --credit_;
+  slotBytes_[index] = static_cast<std::uint32_t>(bytes);
+  postSlot(index);
+}
+
+void VerbsChannel::postSlot(std::uint32_t index) {
   ++sends_;
-  slotPair_->send(index, slot(index).first(bytes), slots_.localKey);
+  ++sendsUnderWay_;
+  slotPair_->send(index, slot(index).first(slotBytes_[index]), slots_.localKey);
 }
 
 // Whose turn it is: express goes first, but so that bulk does not starve, no more than some of it in a row.
@@ -362,30 +505,42 @@ void VerbsChannel::releaseOne(Batch& batch) {
 
 void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
   using Completed = VerbsCompletion::Kind;
+  const bool isOfReads = completion.queuePair == readPair_->name().number;
   if (completion.status != 0) {
-    const VerbsDevice& device = endpoint_->device();
-    const std::string fabrics = peerFabric_ == device.address().fabric
-                                    ? peerFabric_
-                                    : concat(device.address().fabric, " here and ", peerFabric_, " there");
-    const bool slotsWork = completion.queuePair == readPair_->name().number;
-    return end(makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
-                         wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status),
-                         " (status ", completion.status, ", vendor's code ", completion.vendorError, ")",
-                         remedyFor(device.trouble(), endpoint_->reported()), orTcp()),
-               slotsWork);
+    const Error error = errorOf(completion);
+    return isOfPath(completion.status) ? onBreak(error, isOfReads) : end(error, isOfReads);
   }
+  const bool isSignal = isOfReads && completion.kind != Completed::Read;
   guarded([&] {
     switch (completion.kind) {
-      case Completed::Send: freeSlots_.push_back(completion.index); break;
+      case Completed::Send: sendsUnderWay_ -= isSignal ? 0 : 1; break;
       case Completed::Read: onPieceRead(); break;
       case Completed::Receive:
+        if (isSignal) {
+          begin();
+          break;
+        }
         onSlot(std::span<const std::byte>(slot(receiveSlot(completion.index))).first(completion.bytes));
         if (life_ == Life::Ended) return;
+        ++processed_;
         postReceive(completion.index);
         ++owed_;
     }
+    // The signal alone proves no more than itself, if anything else is under way.
+    if (!isSignal || (sendsUnderWay_ == 0 && beingRead_.empty())) outage_.end();
     if (maySend()) wake();
   });
+}
+
+Error VerbsChannel::errorOf(const VerbsCompletion& completion) const {
+  const VerbsDevice& device = endpoint_->device();
+  const std::string fabrics = peerFabric_ == device.address().fabric
+                                  ? peerFabric_
+                                  : concat(device.address().fabric, " here and ", peerFabric_, " there");
+  return makeError(ErrorKind::Connection, "RDMA to rank ", peer_, " by ", device.name(), " (", fabrics,
+                   wasOpened_ ? ") broke: " : ") can't be set up: ", device.textOf(completion.status), " (status ",
+                   completion.status, ", vendor's code ", completion.vendorError, ")",
+                   remedyFor(device.trouble(), endpoint_->reported()), orTcp());
 }
 
 void VerbsChannel::onSlot(std::span<const std::byte> bytes) {
@@ -422,7 +577,7 @@ void VerbsChannel::onRecord(const SlotRecord& record, std::span<const std::byte>
 
 void VerbsChannel::onHello() {
   if (std::exchange(wasHeard_, true)) return;
-  if (rank_ > peer_) return say(Record::Hello, 0);
+  if (isHigher()) return say(Record::Hello, 0);
   say(Record::Agreed, 0);
   onOpen();
 }
@@ -431,7 +586,7 @@ void VerbsChannel::onOpen() {
   if (!wasHeard_ || std::exchange(wasOpened_, true)) return;
   endpoint_->loop().post([weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self && self->life_ == Life::Connected && self->opened_) self->opened_();
+    if (self && self->life_ != Life::Ended && self->opened_) self->opened_();
   });
 }
 
@@ -486,18 +641,23 @@ void VerbsChannel::onAnnounced(const SlotRecord& record) {
 }
 
 void VerbsChannel::pumpReads() {
-  while (life_ == Life::Connected && beingRead_.size() < kReadsAtOnce) {
+  while (life_ == Life::Ready && beingRead_.size() < kReadsAtOnce) {
     if (toRead_[0].empty() && toRead_[1].empty()) return;
     auto& queue = toRead_[static_cast<std::size_t>(turn(!toRead_[1].empty(), !toRead_[0].empty(), expressPieces_))];
     const std::uint32_t number = queue.front();
     Receiving& message = receiving_.at(number);
-    const std::uint64_t bytes = std::min(message.header.bytes - message.asked, kPieceBytes);
-    readPair_->read({message.place + message.asked, bytes}, message.localKey, message.address + message.asked,
-                    message.remoteKey);
-    message.asked += bytes;
-    beingRead_.push_back({number, bytes});
+    const Piece piece{number, message.asked, std::min(message.header.bytes - message.asked, kPieceBytes)};
+    read(piece);
+    message.asked += piece.bytes;
+    beingRead_.push_back(piece);
     if (message.asked == message.header.bytes) queue.pop_front();
   }
+}
+
+void VerbsChannel::read(const Piece& piece) {
+  const Receiving& message = receiving_.at(piece.number);
+  readPair_->read({message.place + piece.begin, piece.bytes}, message.localKey, message.address + piece.begin,
+                  message.remoteKey);
 }
 
 void VerbsChannel::onPieceRead() {
@@ -530,9 +690,7 @@ void VerbsChannel::onReadByPeer(std::uint32_t number) {
 // polling.
 void VerbsChannel::end(const Error& error, bool sayEnd) {
   if (life_ == Life::Ended) return;
-  shut();
-  if (sayEnd) this->sayEnd(error.text());
-  slotPair_.reset();
+  shut(sayEnd ? std::optional<std::string_view>(error.text()) : std::nullopt);
   endpoint_->loop().post([weak = weak_from_this(), told = peerLeaves_ ? Error() : error] {
     const auto self = weak.lock();
     if (!self || self->closed_) return;
@@ -549,26 +707,26 @@ void VerbsChannel::onEnd(std::span<const std::byte> why) {
 
 void VerbsChannel::close() {
   if (std::exchange(closed_, true) || life_ == Life::Ended) return;
-  shut();
-  sayEnd({});
-  slotPair_.reset();
+  shut("");
 }
 
 // After this, no message's memory is touched any more.
-void VerbsChannel::shut() {
+void VerbsChannel::shut(std::optional<std::string_view> goodbye) {
+  if (goodbye && wasOpened_ && life_ == Life::Ready && credit_ > 0) sayEnd(*goodbye);
+  dropPairs();
   life_ = Life::Ended;
-  endpoint_->forget(*readPair_);
-  readPair_.reset();
-  endpoint_->forget(*slotPair_);
+  outage_.end();
+  endpoint_->channelEnds();
   for (auto& queue : queues_) queue.clear();
   announced_.clear();
   receiving_.clear();
   released_.clear();
 }
 
-// The goodbye has a slot of its own.
+// The goodbye has a slot of its own, from which the signal may not have gone yet.
 void VerbsChannel::sayEnd(std::string_view why) {
-  if (!wasOpened_ || credit_ == 0) return;
+  endpoint_->forget(*readPair_);
+  readPair_.reset();
   why = why.substr(0, kPartBytes);
   const SlotRecord record{.kind = Record::End, .message = {}, .bytes = static_cast<std::uint32_t>(why.size())};
   const std::span<std::byte> memory = slot(kLastSlot).subspan(sizeof(SlotBeginning));
@@ -576,6 +734,7 @@ void VerbsChannel::sayEnd(std::string_view why) {
   std::ranges::copy(std::as_bytes(std::span(why)), memory.begin() + sizeof record);
   try {
     sendSlot(kLastSlot, sizeof(SlotBeginning) + sizeof record + why.size());
+    endpoint_->forget(*slotPair_);
     endpoint_->keepUntilSent(std::move(slotPair_), kLastSlot);
     // NOLINTNEXTLINE(bugprone-empty-catch): the device takes no more; the control connection tells the peer of the end
   } catch (const Failure&) {

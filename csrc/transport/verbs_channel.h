@@ -9,7 +9,11 @@
 // connection, from the lower rank to the higher and back; nothing listens. The lower rank says hello through the queue
 // pair, the higher answers, and the lower, whose channel is open by that, says so; with that the higher's is open. So
 // the lower one decides whether the channel comes about. Each of the three fills a slot: a path that lets only small
-// frames pass opens no channel. One that breaks ends.
+// frames pass opens no channel.
+//
+// An open channel whose queue pairs break is connected anew, as long as the patience lasts (verbs_outage.h). The lower
+// rank makes others and sends a contact; a higher one that is first to notice asks for that. A contact says which slots
+// have been processed, so that the others can be sent again.
 #pragma once
 
 #include <functional>

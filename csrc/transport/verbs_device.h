@@ -59,6 +59,16 @@ struct VerbsCompletion {
   std::uint32_t vendorError = 0;
 };
 
+// By its status, as verbs number them: whether a request failed because the path, or the other end of the queue pair,
+// is gone. Then nothing is wrong with the request, and another queue pair may carry it.
+constexpr bool isOfPath(std::uint32_t status) {
+  constexpr std::uint32_t kFlushed = 5;
+  constexpr std::uint32_t kRetriesExceeded = 12;
+  constexpr std::uint32_t kReceiverNotReady = 13;
+  constexpr std::uint32_t kAbortedByPeer = 16;
+  return status == kFlushed || status == kRetriesExceeded || status == kReceiverNotReady || status == kAbortedByPeer;
+}
+
 // What a device reports of itself, beside completions.
 struct VerbsAsyncEvent {
   enum class Kind : std::uint8_t {

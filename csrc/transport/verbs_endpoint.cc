@@ -19,6 +19,8 @@ namespace {
 constexpr std::chrono::milliseconds kGoodbyes{20};
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kMostReported = 4;
+// Completions of queue pairs that broke may still lie there when those in their place have some.
+constexpr std::uint32_t kPairsPerPlace = 2;
 
 // Shared, so that a forked child's memory is the same: else the first write after a fork would give this process a page
 // that the device does not know.
@@ -33,7 +35,7 @@ std::uint64_t slotBytesOfOne() { return (2 * VerbsEndpoint::kSlots + 1) * kSlotB
 }  // namespace
 
 std::uint32_t VerbsEndpoint::completionsFor(std::size_t peers) {
-  return static_cast<std::uint32_t>(peers) * (2 * kSlots + 1 + kReadsAtOnce);
+  return static_cast<std::uint32_t>(peers) * kPairsPerPlace * (2 * kSlots + 1 + kReadsAtOnce + 1);
 }
 
 std::uint64_t VerbsEndpoint::slotBytesFor(std::size_t peers) {
@@ -68,7 +70,7 @@ VerbsEndpoint::~VerbsEndpoint() {
   loop_.unwatch(device_->asyncDescriptor());
   const auto start = Loop::Clock::now();
   std::array<VerbsCompletion, 16> found;
-  while (!leaving_.empty() && !hasFailed_) {
+  while (!leaving_.empty() && !failure_) {
     dispatch(std::span(found).first(pollDevice(found)));
     if (Loop::Clock::now() - start >= kGoodbyes) break;
   }
@@ -79,6 +81,7 @@ RegisteredMemory VerbsEndpoint::takeSlots() {
   slots.data += std::exchange(slotsTaken_, slotsTaken_ + slotBytesOfOne());
   slots.bytes = slotBytesOfOne();
   assert(slotsTaken_ <= slots_.bytes);
+  ++channels_;
   return slots;
 }
 
@@ -88,10 +91,11 @@ std::unique_ptr<VerbsQueuePair> VerbsEndpoint::makeQueuePair(QueueDepths depths,
   return pair;
 }
 
+void VerbsEndpoint::forget(const VerbsQueuePair& pair) { pairs_.erase(pair.name().number); }
+
 // Added memory may end when all channels have been closed.
-void VerbsEndpoint::forget(const VerbsQueuePair& pair) {
-  pairs_.erase(pair.name().number);
-  if (!pairs_.empty()) return;
+void VerbsEndpoint::channelEnds() {
+  if (--channels_ > 0) return;
   for (; staging_.size() > 1; staging_.pop_back()) device_->release(staging_.back());
 }
 
@@ -101,14 +105,14 @@ const RegisteredMemory* VerbsEndpoint::staging(const std::byte* first, std::uint
 }
 
 void VerbsEndpoint::addStaging(std::span<std::byte> memory) {
-  if (memory.empty() || pairs_.empty() || staging(memory.data(), memory.size()) != nullptr) return;
+  if (memory.empty() || channels_ == 0 || staging(memory.data(), memory.size()) != nullptr) return;
   device_->expectLockable(memory.size(), "a device's staging");
   staging_.push_back(device_->registerMemory(memory, PeerAccess::Read));
 }
 
 void VerbsEndpoint::keepUntilSent(std::unique_ptr<VerbsQueuePair> pair, std::uint32_t index) {
   const std::uint32_t number = pair->name().number;
-  if (!hasFailed_) leaving_.emplace(number, Leaving{std::move(pair), index});
+  if (!failure_) leaving_.emplace(number, Leaving{std::move(pair), index});
 }
 
 // Some of them: others' events go in between, and messages of this rank's. Those that were there when the device was
@@ -123,7 +127,7 @@ bool VerbsEndpoint::poll() {
 }
 
 std::size_t VerbsEndpoint::pollDevice(std::span<VerbsCompletion> into) {
-  if (hasFailed_) return 0;
+  if (failure_) return 0;
   try {
     return device_->poll(into);
   } catch (const Failure& failure) {
@@ -134,7 +138,7 @@ std::size_t VerbsEndpoint::pollDevice(std::span<VerbsCompletion> into) {
 
 // Ends this endpoint's channels, and nobody else's.
 void VerbsEndpoint::fail(const Error& error) {
-  hasFailed_ = true;
+  failure_ = error;
   leaving_.clear();
   for (const auto& [number, handlers] : std::exchange(pairs_, {})) handlers->deviceFailed(error);
 }
@@ -175,7 +179,7 @@ void VerbsEndpoint::arm() {
 void VerbsEndpoint::onReadable() {
   device_->takeEvents();
   armed_ = false;
-  if (hasFailed_) return loop_.unwatch(device_->descriptor());
+  if (failure_) return loop_.unwatch(device_->descriptor());
   if (!polling_) arm();  // else at the end of the polling
   poll();
 }

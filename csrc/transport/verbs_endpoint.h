@@ -45,7 +45,9 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   void addStaging(std::span<std::byte> memory);
   // What the device has reported of its port, for messages: "port error, port active"; empty: nothing.
   std::string reported() const;
-  RegisteredMemory takeSlots();  // for one channel
+  RegisteredMemory takeSlots();  // for one channel, until it says that it has ended
+  void channelEnds();
+  const Error& failure() const { return failure_; }  // of the device; none: it has not failed
 
   std::unique_ptr<VerbsQueuePair> makeQueuePair(QueueDepths depths, PeerAccess access, Handlers handlers);
   void forget(const VerbsQueuePair& pair);  // its completions are for nobody from now on
@@ -80,10 +82,11 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   std::vector<RegisteredMemory> staging_;  // that of the group first, which stays to the end
   const RegisteredMemory slots_;
   std::uint64_t slotsTaken_ = 0;  // in bytes
+  std::size_t channels_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<Handlers>> pairs_;
   std::unordered_map<std::uint32_t, Leaving> leaving_;
   std::deque<std::string> reported_;  // the last ones
-  bool hasFailed_ = false;
+  Error failure_;
   bool polling_ = false;
   bool pollingSoon_ = false;
   bool armed_ = false;  // the next completion makes the descriptor readable

@@ -54,6 +54,62 @@ TEST(GroupOverVerbs, SumsAreExactAndStagingComesBackCallAfterCall) {
   EXPECT_EQ(network.counts().registrations, 8U) << "staging and slots of four ranks, whatever the calls";
 }
 
+TEST(GroupOverVerbs, SumsAreExactAndStagingComesBackHoweverOftenQueuePairsBreak) {
+  SimulatedVerbs network(2);
+  Job job({"a", "a", "b", "b"});
+  job.transports = verbsOn(network);
+  job.joinAll();
+  for (auto& done : callAll(job, kElements).done) ASSERT_EQ(done.get(), "");
+  constexpr std::size_t kBreaks = 6;
+  network.breakOften(kBreaks, 400);
+  while (network.counts().breaks < kBreaks) {
+    Called called = callAll(job, kElements);
+    for (auto& done : called.done) ASSERT_EQ(done.get(), "");
+    for (std::size_t i = 0; i < kElements; ++i) {
+      ASSERT_EQ(called.tensors[3][i], static_cast<float>(i % 100 + (i + 1) % 100 + (i + 2) % 100 + (i + 3) % 100));
+    }
+  }
+}
+
+void loseAll(SimulatedVerbs& network) {
+  network.lose(0, 1, true);
+  network.lose(1, 0, true);
+}
+
+TEST(GroupOverVerbs, APathThatStaysAwayIsAnErrorOnEveryRankAfterTheHeartbeatTimeout) {
+  SimulatedVerbs network(3);
+  Job job({"a", "b"});
+  job.transports = verbsOn(network);
+  job.heartbeatTimeout = milliseconds(3'000);
+  job.joinAll();
+  for (auto& done : callAll(job, kElements).done) ASSERT_EQ(done.get(), "");
+  loseAll(network);
+  const auto start = Loop::Clock::now();
+  for (auto& done : callAll(job, kElements).done) {
+    const std::string told = done.get();
+    EXPECT_NE(told.find("for 3000 ms no connection could be made anew"), std::string::npos) << told;
+  }
+  EXPECT_GE(Loop::Clock::now() - start, milliseconds(2'000));
+}
+
+TEST(GroupOverVerbs, AnOutageHidesNoErrorOfAPeerAndNoEndOfTheGroup) {
+  const auto start = Loop::Clock::now();
+  for (const bool fails : {true, false}) {
+    SimulatedVerbs network(4);
+    Job job({"a", "b"});
+    job.transports = verbsOn(network);
+    job.joinAll();
+    for (auto& done : callAll(job, kElements).done) ASSERT_EQ(done.get(), "");
+    loseAll(network);
+    network.breakPairsOf(0);
+    if (!fails) continue;
+    Called called = callAll(job, kElements);
+    job.nodes[1]->group->abort(makeError(ErrorKind::Aborted, "the test gave up"));
+    for (auto& done : called.done) EXPECT_NE(done.get().find("the test gave up"), std::string::npos);
+  }
+  EXPECT_LT(Loop::Clock::now() - start, kLong / 2);
+}
+
 TEST(GroupOverVerbs, MemoryIsLockedWhenARankHasMadeItsChannelsUnlessTheTransportLocksItLater) {
   for (const bool later : {false, true}) {
     SimulatedVerbs network(1);
@@ -79,14 +135,14 @@ TEST(GroupOverVerbs, MemoryIsLockedWhenARankHasMadeItsChannelsUnlessTheTransport
   }
 }
 
-TEST(GroupOverVerbs, AQueuePairThatBreaksIsAnErrorOnEveryRankOfEveryCall) {
+TEST(GroupOverVerbs, ReadsThatDevicesRefuseAreAnErrorOnEveryRankOfEveryCall) {
   for (unsigned seed = 0; seed < 3; ++seed) {
     SimulatedVerbs network(seed);
     Job job({"a", "b", "c"});
     job.transports = verbsOn(network);
     job.joinAll();
     for (auto& done : callAll(job, kElements).done) ASSERT_EQ(done.get(), "");
-    network.breakAfter(20 * seed);
+    network.failReads(SimulatedVerbs::kNoRight);
     std::vector<Called> calls;
     for (int call = 0; call < kCalls; ++call) calls.push_back(callAll(job, kElements));
     for (std::size_t rank = 0; rank < job.nodes.size(); ++rank) {

@@ -2,7 +2,8 @@
 // step by step, in any order that devices may have: a part of a request, or a completion that comes to its port's
 // queue. A read copies its bytes in two halves, with anything in between. Steps are taken by a thread of the network's
 // own, as cards work by themselves, or by a test that wants the same order for the same seed. A queue pair may be told
-// to break after so many requests. Peers may read only by queue pairs, and in memory, that allow it. Any thread.
+// to break after so many requests, and its peer then has the last of them, or not. Peers may read only by queue pairs,
+// and in memory, that allow it. Any thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -43,6 +44,7 @@ class SimulatedVerbs {
     std::uint64_t readablePairs = 0;
     std::uint64_t sentBytes = 0;
     std::uint64_t readBytes = 0;
+    std::uint64_t breaks = 0;
   };
 
   enum class Steps : std::uint8_t { ByThread, ByTest };
@@ -72,6 +74,15 @@ class SimulatedVerbs {
     const std::lock_guard lock(mutex_);
     lost_[{from, to}] = givesUp;
   }
+  void loseNothing() {
+    const std::lock_guard lock(mutex_);
+    lost_.clear();
+  }
+  // All reads break their queue pairs, with this status.
+  void failReads(std::uint32_t status = kRetriesExceeded) {
+    const std::lock_guard lock(mutex_);
+    readsFailBy_ = status;
+  }
   // All frames of requests with more bytes than that: their devices wait for ever.
   void loseLargerThan(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -87,6 +98,24 @@ class SimulatedVerbs {
     const std::lock_guard lock(mutex_);
     breakAt_ = requestsDone_ + requests;
     breakStatus_ = status;
+  }
+  // So many times, each after some number of requests below that one.
+  void breakOften(std::size_t times, std::size_t requests) {
+    const std::lock_guard lock(mutex_);
+    breaksToCome_ = times - 1;
+    mostBetweenBreaks_ = requests;
+    breakAt_ = requestsDone_ + below(requests);
+    breakStatus_ = kRetriesExceeded;
+  }
+  // All queue pairs of the rank that are connected.
+  void breakPairsOf(int rank) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [number, pair] : pairs_) {
+      if (pair.port->rank != rank || pair.peer == 0) continue;
+      pair.isBroken = true;
+      flush(pair);
+    }
+    moreToDo_.notify_one();
   }
   // Of the device's driver, from now on.
   void failPolls() {
@@ -323,12 +352,18 @@ class SimulatedVerbs {
     Request& request = pair.requests.front();
     const auto peer = pairs_.find(pair.peer);
     if (peer == pairs_.end() || peer->second.isBroken || peer->second.peer == 0) return fail(pair, kRetriesExceeded);
+    const bool isSend = request.kind == VerbsCompletion::Kind::Send;
     if (losesTo(pair) == Loss::GivesUp) return fail(pair, kRetriesExceeded);
+    if (readsFailBy_ != 0 && !isSend) return fail(pair, readsFailBy_);
     if (breakAt_ && requestsDone_ >= *breakAt_) {
       breakAt_.reset();
+      if (breaksToCome_ > 0) {
+        --breaksToCome_;
+        breakAt_ = requestsDone_ + below(mostBetweenBreaks_);
+      }
+      if (isSend && below(2) == 0) deliver(request, peer->second);  // its acknowledgement gets lost
       return fail(pair, breakStatus_);
     }
-    const bool isSend = request.kind == VerbsCompletion::Kind::Send;
     if (isSend ? !deliver(request, peer->second) : !copy(pair, peer->second, request)) return;
     ++requestsDone_;
     pair.completed.push_back({pair.number, request.kind, request.index});
@@ -373,6 +408,7 @@ class SimulatedVerbs {
   }
 
   void fail(Pair& pair, std::uint32_t status) {
+    ++counts_.breaks;
     pair.isBroken = true;
     pair.completed.push_back({pair.number, pair.requests.front().kind, pair.requests.front().index, 0, status, 0});
     pair.requests.pop_front();
@@ -395,6 +431,9 @@ class SimulatedVerbs {
   std::uint64_t requestsDone_ = 0;
   std::optional<std::uint64_t> breakAt_;
   std::uint32_t breakStatus_ = 0;
+  std::size_t breaksToCome_ = 0;  // after the one at breakAt_
+  std::size_t mostBetweenBreaks_ = 0;
+  std::uint32_t readsFailBy_ = 0;
   bool pollsFail_ = false;
   std::uint64_t lockable_ = ~0ULL;
   std::uint64_t mostBytes_ = ~0ULL;

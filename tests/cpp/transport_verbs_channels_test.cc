@@ -1,16 +1,19 @@
 // Channels over verbs: the conformance test on simulated ports and on this machine's, and random scripts of messages,
-// with and without a queue pair that breaks.
+// with and without queue pairs that break.
 #include "transport/verbs_channel.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
 #include "simulated_verbs.h"
 #include "transport/verbs_hardware.h"
 #include "transport/verbs_slot.h"
@@ -95,13 +98,20 @@ class VerbsPair {
   };
   static constexpr std::uint64_t kAside = ~0ULL;
 
-  explicit VerbsPair(SimulatedVerbs& network) : network_(network) {
+  // patience: with a break. None: the channels stay broken.
+  explicit VerbsPair(SimulatedVerbs& network, std::chrono::milliseconds patience = {}) : network_(network) {
     for (int rank = 0; rank < 2; ++rank) {
       on(rank, [&] {
         ChannelSettings settings;
         settings.rank = rank;
         settings.peers = {1 - rank};
         settings.staging = receivers[rank].staging;
+        settings.relinking.patience = patience;
+        if (patience.count() > 0) {
+          settings.relinking.sendContact = [this, rank](int, const std::string& contact) {
+            mail[1 - rank].push_back(contact);
+          };
+        }
         channels_[rank] = makerOn(network)(loops_[rank], settings, receivers[rank]).at(1 - rank);
       });
     }
@@ -131,9 +141,24 @@ class VerbsPair {
     while (!condition()) {
       if (Loop::Clock::now() > deadline) return false;
       network_.takeSteps();
-      for (Loop& loop : loops_) loop.runOnce(std::chrono::milliseconds(0));
+      now_ += std::chrono::milliseconds(1);
+      for (int rank = 0; rank < 2; ++rank) {
+        loops_[rank].runOnce(std::chrono::milliseconds(0));
+        bringMail(rank);
+      }
     }
     return true;
+  }
+  // A contact that has come to the rank, now and then. Those that follow it wait.
+  void bringMail(int rank) {
+    if (mail[rank].empty() || script_() % 4 > 0) return;
+    const std::string contact = mail[rank].front();
+    mail[rank].pop_front();
+    ++contacts;
+    on(rank, [&] {
+      if (const std::string answer = channels_[rank]->connect(contact); !answer.empty())
+        mail[1 - rank].push_back(answer);
+    });
   }
   std::size_t arrived() const { return receivers[0].arrivals.size() + receivers[1].arrivals.size(); }
   void turns(int count) {
@@ -145,12 +170,16 @@ class VerbsPair {
   std::array<int, 2> released{};
   std::uint64_t nextId = 0;
   std::size_t messages = 0;
+  std::array<std::deque<std::string>, 2> mail;  // by the rank that it is for
+  std::size_t contacts = 0;                     // that have come
 
   Channel& channel(int rank) { return *channels_[rank]; }
 
  private:
   SimulatedVerbs& network_;
-  std::array<Loop, 2> loops_;
+  Loop::Clock::time_point now_ = Loop::Clock::now();
+  std::minstd_rand script_;
+  std::array<Loop, 2> loops_{Loop([this] { return now_; }), Loop([this] { return now_; })};
   std::array<std::shared_ptr<Channel>, 2> channels_;
 };
 
@@ -178,10 +207,10 @@ TEST(VerbsChannels, LargeMessagesAreReadFromStagingIntoStagingAndNothingElseIsRe
   EXPECT_EQ(network.counts().registrations, 4U);
 }
 
-TEST(VerbsChannels, EachOfTheThreeGreetingsFillsASlot) {
+TEST(VerbsChannels, EachOfTheThreeGreetingsAndTheSignalBeforeThemFillsASlot) {
   SimulatedVerbs network(12, SimulatedVerbs::Steps::ByTest);
   const VerbsPair pair(network);
-  EXPECT_EQ(network.counts().sentBytes, 3 * kSlotBytes);
+  EXPECT_EQ(network.counts().sentBytes, 4 * kSlotBytes);
 }
 
 TEST(VerbsChannels, ALargeMessageForMemoryAsideGoesInParts) {
@@ -313,6 +342,20 @@ void sendSome(Script& script, VerbsPair& pair, int messages) {
   }
 }
 
+void expectWhole(VerbsPair& pair, unsigned seed) {
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(pair.receivers[rank].ends.empty());
+    for (const MessageHeader& header : pair.receivers[rank].arrivals) {
+      if (header.bytes == 0) continue;
+      const std::span there(pair.receivers[rank].place(1 - rank, header), header.bytes);
+      const auto is = [&](const Bytes& memory) {
+        return std::ranges::equal(there, std::span(memory).subspan(header.lastField, header.bytes));
+      };
+      EXPECT_TRUE(is(pair.receivers[1 - rank].staging) || is(elsewhere())) << "seed " << seed;
+    }
+  }
+}
+
 TEST(VerbsChannels, EveryMessageArrivesWholeAndIsReleasedInAnyOrderOfCompletions) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     SimulatedVerbs network(seed, SimulatedVerbs::Steps::ByTest);
@@ -323,16 +366,212 @@ TEST(VerbsChannels, EveryMessageArrivesWholeAndIsReleasedInAnyOrderOfCompletions
     sendSome(script, pair, 60);
     ASSERT_TRUE(pair.until([&] { return pair.released == pair.sent; })) << "seed " << seed;
     ASSERT_TRUE(pair.until([&] { return pair.arrived() == pair.messages; })) << "seed " << seed;
-    for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_TRUE(pair.receivers[rank].ends.empty());
-      for (const MessageHeader& header : pair.receivers[rank].arrivals) {
-        if (header.bytes == 0) continue;
-        const std::span there(pair.receivers[rank].place(1 - rank, header), header.bytes);
-        const auto is = [&](const Bytes& memory) {
-          return std::ranges::equal(there, std::span(memory).subspan(header.lastField, header.bytes));
-        };
-        EXPECT_TRUE(is(pair.receivers[1 - rank].staging) || is(elsewhere())) << "seed " << seed;
+    expectWhole(pair, seed);
+  }
+}
+
+constexpr std::chrono::minutes kPatience{1};
+
+// A break may come on one side, or on both, with requests delivered or not, and again before the last one is mended.
+TEST(VerbsChannels, EveryMessageArrivesOnceHoweverOftenQueuePairsBreak) {
+  std::size_t contacts = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    SimulatedVerbs network(seed, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    Script script(seed);
+    for (int rank = 0; rank < 2; ++rank)
+      std::ranges::copy(pattern(kMiB, static_cast<std::uint64_t>(rank)), pair.receivers[rank].staging.begin());
+    network.breakOften(1 + script.below(12), 1 + script.below(120));
+    for (int burst = 0; burst < 8; ++burst) {
+      sendSome(script, pair, 20);
+      pair.turns(static_cast<int>(script.below(300)));
+      for (const int rank : {0, 1}) {
+        if (script.below(8) == 0) network.breakPairsOf(rank);
       }
+    }
+    ASSERT_TRUE(pair.until([&] { return pair.released == pair.sent; })) << "seed " << seed;
+    ASSERT_TRUE(pair.until([&] { return pair.arrived() == pair.messages; })) << "seed " << seed;
+    pair.turns(100);
+    EXPECT_EQ(pair.arrived(), pair.messages) << "seed " << seed;
+    EXPECT_EQ(pair.released, pair.sent) << "seed " << seed;
+    expectWhole(pair, seed);
+    contacts += pair.contacts;
+  }
+  EXPECT_GT(contacts, 500U);
+}
+
+TEST(VerbsChannels, AnIdleChannelThatBreaksOnOneSideOrOnBothIsThereForTheNextMessages) {
+  for (const std::vector<int>& broken : std::vector<std::vector<int>>{{0}, {1}, {0, 1}}) {
+    SimulatedVerbs network(13, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    for (const int rank : broken) network.breakPairsOf(rank);
+    pair.turns(500);
+    EXPECT_GE(pair.contacts, 2U);
+    const std::size_t contacts = pair.contacts;
+    pair.turns(5'000);
+    EXPECT_EQ(pair.contacts, contacts) << "the outage is over, though nothing was sent";
+    for (const int rank : {0, 1}) pair.send(rank, {grantMessage(1)});
+    ASSERT_TRUE(pair.until([&] { return pair.arrived() == 2; }));
+  }
+}
+
+TEST(VerbsChannels, MessagesGoInTheOrderOfTheirClassAcrossABreak) {
+  SimulatedVerbs network(14, SimulatedVerbs::Steps::ByTest);
+  VerbsPair pair(network, kPatience);
+  network.breakOften(6, 10);
+  constexpr std::uint64_t kMessages = 500;
+  for (std::uint64_t number = 0; number < kMessages; ++number) pair.send(0, {grantMessage(number)});
+  ASSERT_TRUE(pair.until([&] { return pair.arrived() == kMessages; }));
+  for (std::uint64_t number = 0; number < kMessages; ++number)
+    EXPECT_EQ(pair.receivers[1].arrivals[number].fields[0], number);
+  EXPECT_GE(pair.contacts, 4U);
+}
+
+TEST(VerbsChannels, MemoryThatWasAddedIsReadFromAndIntoAfterABreak) {
+  SimulatedVerbs network(15, SimulatedVerbs::Steps::ByTest);
+  VerbsPair pair(network, kPatience);
+  Bytes added = pattern(kMiB, 3);
+  pair.on(0, [&] { pair.channel(0).addStaging(added); });
+  network.breakPairsOf(0);
+  pair.send(0, {messageAt(1, added, 0, added.size(), 0)});
+  ASSERT_TRUE(pair.until([&] { return pair.released[0] == 1; }));
+  EXPECT_TRUE(std::ranges::equal(added, std::span(pair.receivers[1].staging).first(added.size())));
+  EXPECT_GE(network.counts().readBytes, added.size());
+  pair.on(0, [&] { pair.channel(0).close(); });
+}
+
+// Both ranks' channels end, each once and by its own clock, with what broke first.
+void expectEndsByPatience(VerbsPair& pair) {
+  ASSERT_TRUE(pair.until([&] { return !pair.receivers[0].ends.empty() && !pair.receivers[1].ends.empty(); }));
+  pair.turns(5'000);
+  for (const VerbsPair::Receiver& receiver : pair.receivers) {
+    ASSERT_EQ(receiver.ends.size(), 1U);
+    const std::string& told = receiver.ends[0].text();
+    for (const char* words : {"RDMA to rank ", ") broke: status 12", "; for 60000 ms no connection could be made anew"})
+      EXPECT_NE(told.find(words), std::string::npos) << told;
+  }
+}
+
+TEST(VerbsChannels, APathThatStaysAwayEndsTheChannelOnBothSidesWhenTheirPatienceIsOver) {
+  for (const int from : {0, 1}) {
+    SimulatedVerbs network(16, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    network.lose(0, 1, true);
+    network.lose(1, 0, true);
+    pair.send(from, {grantMessage(1)});
+    pair.turns(50'000);
+    EXPECT_TRUE(pair.receivers[0].ends.empty() && pair.receivers[1].ends.empty()) << "50 seconds";
+    expectEndsByPatience(pair);
+  }
+}
+
+TEST(VerbsChannels, APathThatComesBackWithinThePatienceCarriesWhatWaited) {
+  SimulatedVerbs network(17, SimulatedVerbs::Steps::ByTest);
+  VerbsPair pair(network, kPatience);
+  network.lose(1, 0, true);
+  for (const int rank : {0, 1}) pair.send(rank, {messageAt(1, pair.receivers[rank].staging, 0, kMiB, kMiB)});
+  pair.turns(50'000);
+  EXPECT_EQ(pair.arrived(), 0U);
+  network.loseNothing();
+  ASSERT_TRUE(pair.until([&] { return pair.arrived() == 2 && pair.released == pair.sent; }));
+}
+
+// Small packets pass, so each attempt comes about, and breaks again.
+TEST(VerbsChannels, ConnectionsThatCarryNothingOfWhatWaitsDoNotProlongAnOutage) {
+  for (const int reader : {0, 1}) {
+    SimulatedVerbs network(18, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    network.failReads();
+    pair.send(1 - reader, {messageAt(1, pair.receivers[1 - reader].staging, 0, kMiB, 0)});
+    ASSERT_TRUE(pair.until([&] { return !pair.receivers[reader].ends.empty(); }));
+    EXPECT_NE(pair.receivers[reader].ends[0].text().find("could be made anew"), std::string::npos);
+  }
+}
+
+TEST(VerbsChannels, ADeviceThatFailsDuringAnOutageEndsItsChannelsWithoutPatience) {
+  for (const int rank : {0, 1}) {
+    SimulatedVerbs network(19, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    network.lose(0, 1, true);
+    pair.send(0, {grantMessage(1)});
+    pair.turns(1'000);
+    network.report(rank, {VerbsAsyncEvent::Kind::DeviceFailed, 0, "local catastrophic error"});
+    pair.turns(3'000);
+    ASSERT_EQ(pair.receivers[rank].ends.size(), 1U);
+    EXPECT_NE(pair.receivers[rank].ends[0].text().find("catastrophic"), std::string::npos);
+  }
+}
+
+TEST(VerbsChannels, ARankThatLeavesIsNotConnectedAnewAndItsChannelEndsInGoodOrder) {
+  for (const bool before : {false, true}) {
+    SimulatedVerbs network(20, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    network.lose(0, 1, true);
+    if (before) pair.on(0, [&] { pair.channel(0).peerLeaves(); });
+    pair.send(0, {grantMessage(1)});
+    pair.turns(100);
+    if (!before) pair.on(0, [&] { pair.channel(0).peerLeaves(); });
+    pair.turns(10);
+    ASSERT_EQ(pair.receivers[0].ends.size(), 1U);
+    EXPECT_FALSE(pair.receivers[0].ends[0]) << pair.receivers[0].ends[0].text();
+  }
+}
+
+TEST(VerbsChannels, AChannelIsClosedDuringAnOutageAsAtAnyTime) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    SimulatedVerbs network(seed, SimulatedVerbs::Steps::ByTest);
+    VerbsPair pair(network, kPatience);
+    Script script(seed);
+    network.breakOften(20, 40);
+    sendSome(script, pair, 60);
+    pair.turns(static_cast<int>(script.below(200)));
+    const int closed = static_cast<int>(script.below(2));
+    pair.on(closed, [&] { pair.channel(closed).close(); });
+    pair.receivers[closed].aside.clear();
+    const auto released = pair.released[closed];
+    const std::size_t arrivals = pair.receivers[closed].arrivals.size();
+    pair.turns(3'000);
+    EXPECT_EQ(pair.released[closed], released);
+    EXPECT_EQ(pair.receivers[closed].arrivals.size(), arrivals);
+    EXPECT_TRUE(pair.receivers[closed].ends.empty());
+    EXPECT_LE(pair.receivers[1 - closed].ends.size(), 1U) << "where no goodbye came, the control connection tells";
+  }
+}
+
+struct AnyContact {
+  std::uint32_t attempt = 0;
+  std::uint64_t processed = 0;
+  std::string why;
+  VerbsAddress address;
+  QueuePairName slots;
+  QueuePairName reads;
+
+  static void fields(auto& row, auto& contact) {
+    row("verbs 3", contact.attempt, contact.processed, contact.why, contact.address, contact.slots, contact.reads);
+  }
+};
+
+// Either rank may be the one that hears it.
+TEST(VerbsChannels, AContactWhoseCountOfSlotsCannotBeIsRefused) {
+  for (const int refuser : {0, 1}) {
+    for (const bool tooMany : {false, true}) {
+      SimulatedVerbs network(21, SimulatedVerbs::Steps::ByTest);
+      VerbsPair pair(network, kPatience);
+      // Enough for credits to come back.
+      for (std::uint64_t number = 0; number < 500; ++number) pair.send(refuser, {grantMessage(number)});
+      ASSERT_TRUE(pair.until([&] { return pair.arrived() == pair.messages; }));
+      pair.turns(100);
+      network.breakPairsOf(0);
+      ASSERT_TRUE(pair.until([&] {
+        for (std::string& text : pair.mail[refuser]) {
+          AnyContact contact = fromText<AnyContact>(text).value();
+          contact.processed = tooMany ? contact.processed + 1 : 0;
+          text = toText(contact);
+        }
+        return !pair.receivers[refuser].ends.empty();
+      }));
+      const std::string told = pair.receivers[refuser].ends[0].text();
+      EXPECT_NE(told.find(concat("rank ", 1 - refuser, " sent a count of slots by RDMA")), std::string::npos) << told;
     }
   }
 }

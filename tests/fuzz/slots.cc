@@ -1,7 +1,8 @@
 // Fuzzes what a peer that has passed the challenge sends to a channel over verbs: its contact, and the bytes of slots.
 // For any bytes, nothing is written outside of the place that the receiver gave for a message, or after it was told
 // that the message is there; the channel reads into staging alone and ends once at most. The input is a byte, which
-// says whether a contact follows or slots, and to which of two ranks; slots are two bytes for the length, then so many.
+// says whether a contact follows or slots, to which of two ranks, and whether the contact is the second one; slots are
+// two bytes for the length, then so many.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -64,16 +65,10 @@ class Device final : public VerbsDevice {
   explicit Device(Device*& self) : self_(self) { self_ = this; }
   ~Device() override { self_ = nullptr; }
 
-  // A slot of the peer's. False: the channel has ended.
-  bool deliver(std::span<const std::byte> bytes) {
-    if (receives_.empty() || receives_.begin()->second.empty()) return false;
-    auto& [pair, receives] = *receives_.begin();
-    const auto [index, memory] = receives.front();
-    receives.pop_front();
-    std::ranges::copy(bytes, memory.begin());
-    push({pair, Kind::Receive, index, static_cast<std::uint32_t>(bytes.size())});
-    return true;
-  }
+  // A slot of the peer's, by the first of the channel's two queue pairs. False: the channel has ended.
+  bool deliver(std::span<const std::byte> bytes) { return deliver(bytes, receives_.begin()); }
+  // By the second.
+  void signal() { deliver({}, std::prev(receives_.end())); }
 
   VerbsAddress address() const override { return {std::string(16, 'g'), 1, 5, "fuzzed"}; }
   std::string name() const override { return "fuzzed port"; }
@@ -104,6 +99,18 @@ class Device final : public VerbsDevice {
   std::optional<VerbsAsyncEvent> takeAsyncEvent() override { return std::nullopt; }
 
  private:
+  using Receives =
+      std::map<std::uint32_t, std::deque<std::pair<std::uint32_t, std::span<std::byte>>>>;  // by queue pair
+
+  bool deliver(std::span<const std::byte> bytes, Receives::iterator to) {
+    if (to == receives_.end() || to->second.empty()) return false;
+    auto& [pair, receives] = *to;
+    const auto [index, memory] = receives.front();
+    receives.pop_front();
+    std::ranges::copy(bytes, memory.begin());
+    push({pair, Kind::Receive, index, static_cast<std::uint32_t>(bytes.size())});
+    return true;
+  }
   void push(const VerbsCompletion& completion) {
     completions_.push_back(completion);
     const std::uint64_t one = 1;
@@ -116,7 +123,7 @@ class Device final : public VerbsDevice {
   RegisteredMemory staging_;
   RegisteredMemory slots_;
   std::uint32_t pairs_ = 0;
-  std::map<std::uint32_t, std::deque<std::pair<std::uint32_t, std::span<std::byte>>>> receives_;  // by queue pair
+  Receives receives_;
   std::deque<VerbsCompletion> completions_;
 };
 
@@ -169,7 +176,10 @@ class Rank {
   std::string contact() const { return channel_->contact(); }
   std::string connect(const std::string& contact) {
     std::string answer;
-    run([&] { answer = channel_->connect(contact); });
+    run([&] {
+      answer = channel_->connect(contact);
+      if (!answer.empty()) device_->signal();
+    });
     return answer;
   }
   // Messages that the peer may ask for: one to be read, and one that goes in parts.
@@ -214,6 +224,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto input = std::as_bytes(std::span(data, size)).subspan(1);
   Rank rank(data[0] >> 1 & 1);
   if ((data[0] & 1) == 0) {
+    if ((data[0] >> 2 & 1) == 1) rank.connect(goodContactFor(data[0] >> 1 & 1));
     rank.connect(std::string(reinterpret_cast<const char*>(input.data()), input.size()));
     return 0;
   }

@@ -1,0 +1,41 @@
+#include "transport/verbs_outage.h"
+
+#include <cassert>
+#include <utility>
+
+namespace fairring {
+
+namespace {
+
+constexpr std::chrono::milliseconds kTick{500};
+constexpr int kTicksPerAttempt = 4;
+
+}  // namespace
+
+VerbsOutage::VerbsOutage(Loop& loop, std::chrono::milliseconds patience, Events events)
+    : loop_(loop), patience_(patience), events_(std::move(events)) {}
+
+// The first tick is one of a later turn: completions of the queue pairs that broke may still be at hand in this one.
+void VerbsOutage::begin(const Error& why) {
+  assert(loop_.isCurrent() && why);
+  if (isUnderWay()) return;
+  why_ = why;
+  ticks_ = 0;
+  next_ = loop_.at(loop_.now(), [this] { tick(); });
+}
+
+void VerbsOutage::end() {
+  why_ = {};
+  loop_.cancel(std::exchange(next_, 0));
+}
+
+void VerbsOutage::tick() {
+  if (ticks_ > 0 && ticks_ * kTick >= patience_) {
+    return events_.lastedTooLong(
+        makeError(why_.kind(), why_.text(), "; for ", patience_.count(), " ms no connection could be made anew"));
+  }
+  next_ = loop_.at(loop_.now() + kTick, [this] { tick(); });
+  if (ticks_++ % kTicksPerAttempt == 0) events_.tryAgain();
+}
+
+}  // namespace fairring

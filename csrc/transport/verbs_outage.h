@@ -1,0 +1,42 @@
+// An outage of a verbs channel: from a break of its queue pairs until others carry messages. It says when to try again,
+// and when it has lasted for too long. It counts ticks rather than time: a process that stands still spends only one of
+// them, and serves what has come meanwhile before the next. On the loop only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "base/error.h"
+#include "base/loop.h"
+
+namespace fairring {
+
+class VerbsOutage {
+ public:
+  struct Events {
+    std::function<void()> tryAgain;  // soon after its beginning, and every two seconds from then on
+    std::function<void(const Error&)> lastedTooLong;
+  };
+
+  VerbsOutage(Loop& loop, std::chrono::milliseconds patience, Events events);
+  VerbsOutage(const VerbsOutage&) = delete;
+  VerbsOutage& operator=(const VerbsOutage&) = delete;
+  ~VerbsOutage() { end(); }
+
+  void begin(const Error& why);  // one that is under way goes on
+  void end();
+  bool isUnderWay() const { return static_cast<bool>(why_); }
+  const Error& why() const { return why_; }
+
+ private:
+  void tick();
+
+  Loop& loop_;
+  const std::chrono::milliseconds patience_;
+  const Events events_;
+  Error why_;
+  int ticks_ = 0;
+  Loop::TimerId next_ = 0;
+};
+
+}  // namespace fairring
