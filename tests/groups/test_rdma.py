@@ -117,7 +117,7 @@ def test_sums_of_several_slices_in_flight_are_exact(run: Run, case: str) -> None
 
 
 def test_a_training_gives_the_bits_that_it_gives_over_tcp(run: Run) -> None:
-    cases = ("training", "training over TCP")
+    cases = ("training", "training over TCP", "break")
     (said,) = {run.said(case, rank).splitlines()[-1] for case in cases for rank in range(RANKS)}
     assert said.startswith("parameters ")
 
@@ -206,6 +206,15 @@ def test_an_outage_of_some_seconds_only_delays_a_call(run: Run) -> None:
     for rank in range(RANKS):
         (seconds,) = re.findall(r"after (.*) s: wrong 0\n", run.said("outage", rank))
         assert float(seconds) >= OUTAGE_SECONDS
+
+
+@needs_a_wire
+def test_an_outage_that_breaks_queue_pairs_only_delays_a_training(run: Run) -> None:
+    broken = {
+        case: sum(one["counters"]["retry_exceeded_err"] for one in run.reports(case)) for case in ("outage", "break")
+    }
+    assert broken["outage"] == 0
+    assert broken["break"] > 0
 
 
 def test_a_second_group_takes_tcp_where_the_first_was_promised_the_memory(run: Run) -> None:

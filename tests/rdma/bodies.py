@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch.distributed as dist
 from contributions import DTYPES, contribution, expected, same
 
 from fairring import _core, cli
-from rdma.cases import LARGE_BYTES, OUTAGE_SECONDS, SLICE_BYTES, SPEED, TIMEOUT
+from rdma.cases import BREAK_SECONDS, LARGE_BYTES, OUTAGE_SECONDS, SLICE_BYTES, SPEED, TIMEOUT
 
 PATIENCE = timedelta(minutes=5)
 IPC_LOCK = 14  # linux/capability.h
@@ -85,19 +85,31 @@ def two_sites() -> None:
 
 
 def training() -> None:
-    """A few data-parallel steps, and a hash of the parameters. By hand: DDP and torch.optim import for minutes here."""
+    _train({})
+
+
+def training_across_a_break() -> None:
+    """In one of its steps nothing reaches rank 0 until queue pairs have broken."""
+    _train({2: BREAK_SECONDS})
+
+
+def _train(outages: dict[int, float]) -> None:
+    """A few data-parallel steps, and a hash of the parameters. By hand: DDP and torch.optim import for minutes here.
+
+    outages: by step, in seconds.
+    """
     _meet()
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.Linear(256, 10)]
     model = torch.nn.Sequential(*layers)
     inputs = torch.Generator().manual_seed(100 + dist.get_rank())
-    for _ in range(4):
+    for step in range(4):
         x = torch.randn(32, 256, generator=inputs)
         model.zero_grad()
         torch.nn.functional.cross_entropy(model(x), x[:, :10].argmax(dim=1)).backward()
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        works = [dist.all_reduce(gradient, op=dist.ReduceOp.AVG, async_op=True) for gradient in gradients]
-        with torch.no_grad():
+        with _outage(outages[step]) if step in outages else nullcontext(), torch.no_grad():
+            works = [dist.all_reduce(gradient, op=dist.ReduceOp.AVG, async_op=True) for gradient in gradients]
             for parameter, gradient, work in zip(model.parameters(), gradients, works, strict=True):
                 work.wait()
                 parameter.sub_(0.05 * gradient)
@@ -170,12 +182,8 @@ def sum_across_an_outage() -> None:
         dist.all_reduce(torch.ones(1 << 18))
     tensor = torch.arange(1 << 20).remainder(89).add(dist.get_rank()).float()
     start = time.monotonic()
-    with ExitStack() as outage:
-        outage.enter_context(_packets_lost())
-        end = threading.Timer(OUTAGE_SECONDS, outage.pop_all().close)
-        end.start()
+    with _outage(OUTAGE_SECONDS):
         dist.all_reduce(tensor)
-        end.join()
     world = dist.get_world_size()
     expected = torch.arange(1 << 20).remainder(89).mul(world).add(world * (world - 1) // 2).float()
     print(f"after {time.monotonic() - start:.2f} s: wrong {int(not torch.equal(tensor, expected))}")
@@ -311,6 +319,19 @@ def _packets_lost() -> Iterator[None]:
     finally:
         if os.environ["RANK"] == "1":
             _ip("neigh", "del", address, "dev", WIRE)
+
+
+@contextmanager
+def _outage(seconds: float) -> Iterator[None]:
+    """Ends after so long, whatever happens meanwhile."""
+    with ExitStack() as lost:
+        lost.enter_context(_packets_lost())
+        end = threading.Timer(seconds, lost.pop_all().close)
+    end.start()
+    try:
+        yield
+    finally:
+        end.join()
 
 
 def _lose_memlock(limit: int = LITTLE_MEMLOCK) -> None:

@@ -11,6 +11,7 @@ SLICE_BYTES, LARGE_BYTES = 64 << 10, 8 << 20
 SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
 RANKS = 2
 OUTAGE_SECONDS = 3.0  # shorter than a queue pair's retries
+BREAK_SECONDS = 9.0  # longer
 TIMEOUT = timedelta(seconds=30)  # of a group whose device goes down
 
 
@@ -41,6 +42,7 @@ CASES = [
     Case("wrong address", "first_error_where_packets_get_lost"),
     Case("auto with a wrong address", "sum_where_packets_get_lost", {}),
     Case("outage", "sum_across_an_outage"),
+    Case("break", "training_across_a_break"),
     Case("memory for one group", "sums_of_two_groups_with_memory_for_one", {}),
     Case("without a port", "first_error_without_a_port"),
     Case("auto without a port", "sum_without_a_port", {}),
@@ -55,7 +57,7 @@ CASES = [
 ]
 OVER_RDMA = [
     *("sizes and dtypes", "in flight", "training", "by TensorPipe", "speed", "speed by TensorPipe", "auto", "check"),
-    *("memory for one group", "outage"),
+    *("memory for one group", "outage", "break"),
     *("smaller frames", "two sites", "killed", "device up again"),
 ]
 # Bytes of a tensor, and how many calls are timed.
