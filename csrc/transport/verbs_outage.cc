@@ -8,7 +8,7 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{500};
-constexpr int kTicksPerAttempt = 4;
+constexpr int kTicksOfFirstPause = 4;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void VerbsOutage::begin(const Error& why) {
   assert(loop_.isCurrent() && why);
   if (isUnderWay()) return;
   why_ = why;
-  ticks_ = 0;
+  ticks_ = nextAttempt_ = 0;
   next_ = loop_.at(loop_.now(), [this] { tick(); });
 }
 
@@ -35,7 +35,9 @@ void VerbsOutage::tick() {
         makeError(why_.kind(), why_.text(), "; for ", patience_.count(), " ms no connection could be made anew"));
   }
   next_ = loop_.at(loop_.now() + kTick, [this] { tick(); });
-  if (ticks_++ % kTicksPerAttempt == 0) events_.tryAgain();
+  if (ticks_++ < nextAttempt_) return;
+  nextAttempt_ = 2 * nextAttempt_ + kTicksOfFirstPause;
+  events_.tryAgain();
 }
 
 }  // namespace fairring

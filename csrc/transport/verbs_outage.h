@@ -1,6 +1,6 @@
 // An outage of a verbs channel: from a break of its queue pairs until others carry messages. It says when to try again,
-// and when it has lasted for too long. It counts ticks rather than time: a process that stands still spends only one of
-// them, and serves what has come meanwhile before the next. On the loop only.
+// and when it has lasted for too long. It counts ticks rather than time, so a process that stands still spends only one
+// of them. On the loop only.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,9 @@ namespace fairring {
 class VerbsOutage {
  public:
   struct Events {
-    std::function<void()> tryAgain;  // soon after its beginning, and every two seconds from then on
+    // Soon after its beginning and two seconds later, then after pauses of 4, 8, 16 seconds and so on: an attempt may
+    // hold the loop up for a second, while the system looks for the peer's address.
+    std::function<void()> tryAgain;
     std::function<void(const Error&)> lastedTooLong;
   };
 
@@ -36,6 +38,7 @@ class VerbsOutage {
   const Events events_;
   Error why_;
   int ticks_ = 0;
+  int nextAttempt_ = 0;  // by ticks
   Loop::TimerId next_ = 0;
 };
 
