@@ -38,7 +38,7 @@ constexpr std::uint64_t kMostCopiedBytes = 32 << 10;
 struct Contact {
   std::uint32_t attempt = 0;    // counts the queue pairs of the channel
   std::uint64_t processed = 0;  // slots of the receiver's
-  std::string why;              // those of the last attempt are given up; empty: there were none
+  std::string why;              // those of the last attempt are given up; empty: it is the first attempt
   VerbsAddress address;
   QueuePairName slots;
   QueuePairName reads;
@@ -316,7 +316,8 @@ std::string VerbsChannel::join(const Contact& there) {
     attempt_ = there.attempt;
     attempted([&] { makePairs(); });
   }
-  if (there.attempt != attempt_ || life_ != Life::Made) return {};  // it is of queue pairs that have been given up
+  // It came before, or is of queue pairs that have been given up.
+  if (there.attempt != attempt_ || life_ != Life::Made) return {};
   if (there.processed > sent_ || sent_ - there.processed > kSlots - credit_) refuse("a count of slots");
   std::string answer;
   attempted([&] {
@@ -507,6 +508,8 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
   using Completed = VerbsCompletion::Kind;
   const bool isOfReads = completion.queuePair == readPair_->name().number;
   if (completion.status != 0) {
+    endpoint_->onAsyncEvents();  // one of them may be the cause, and end the channel
+    if (life_ == Life::Ended) return;
     const Error error = errorOf(completion);
     return isOfPath(completion.status) ? onBreak(error, isOfReads) : end(error, isOfReads);
   }
@@ -517,7 +520,8 @@ void VerbsChannel::onCompletion(const VerbsCompletion& completion) {
       case Completed::Read: onPieceRead(); break;
       case Completed::Receive:
         if (isSignal) {
-          begin();
+          attempted([&] { begin(); });
+          if (life_ != Life::Ready) return;
           break;
         }
         onSlot(std::span<const std::byte>(slot(receiveSlot(completion.index))).first(completion.bytes));

@@ -43,6 +43,7 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   const RegisteredMemory* staging(const std::byte* first, std::uint64_t bytes) const;
   // As Channel has it, for all channels.
   void addStaging(std::span<std::byte> memory);
+  void onAsyncEvents();  // tells channels what the device has reported up to now
   // What the device has reported of its port, for messages: "port error, port active"; empty: nothing.
   std::string reported() const;
   RegisteredMemory takeSlots();  // for one channel, until it says that it has ended
@@ -74,7 +75,6 @@ class VerbsEndpoint : public std::enable_shared_from_this<VerbsEndpoint> {
   void onCompletionOfLeaving(const VerbsCompletion& completion);
   void arm();
   void onReadable();
-  void onAsyncEvents();
 
   Loop& loop_;
   const std::unique_ptr<std::byte, Unmap> memory_;  // the device ends first, for it may still write there
