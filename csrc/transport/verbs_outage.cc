@@ -1,6 +1,7 @@
 #include "transport/verbs_outage.h"
 
 #include <cassert>
+#include <string>
 #include <utility>
 
 namespace fairring {
@@ -18,6 +19,7 @@ VerbsOutage::VerbsOutage(Loop& loop, std::chrono::milliseconds patience, Events 
 // The first tick is one of a later turn: completions of the queue pairs that broke may still be at hand in this one.
 void VerbsOutage::begin(const Error& why) {
   assert(loop_.isCurrent() && why);
+  last_ = why;
   if (isUnderWay()) return;
   why_ = why;
   ticks_ = nextAttempt_ = 0;
@@ -31,8 +33,9 @@ void VerbsOutage::end() {
 
 void VerbsOutage::tick() {
   if (ticks_ > 0 && ticks_ * kTick >= patience_) {
+    const std::string last = last_.text() == why_.text() ? "" : concat("; the last attempt: ", last_.text());
     return events_.lastedTooLong(
-        makeError(why_.kind(), why_.text(), "; for ", patience_.count(), " ms no connection could be made anew"));
+        makeError(why_.kind(), why_.text(), "; for ", patience_.count(), " ms no connection could be made anew", last));
   }
   next_ = loop_.at(loop_.now() + kTick, [this] { tick(); });
   if (ticks_++ < nextAttempt_) return;

@@ -25,7 +25,8 @@ class VerbsOutage {
   VerbsOutage& operator=(const VerbsOutage&) = delete;
   ~VerbsOutage() { end(); }
 
-  void begin(const Error& why);  // one that is under way goes on
+  // One that is under way goes on: then this is why an attempt has failed.
+  void begin(const Error& why);
   void end();
   bool isUnderWay() const { return static_cast<bool>(why_); }
   const Error& why() const { return why_; }
@@ -37,6 +38,7 @@ class VerbsOutage {
   const std::chrono::milliseconds patience_;
   const Events events_;
   Error why_;
+  Error last_;  // of the attempts
   int ticks_ = 0;
   int nextAttempt_ = 0;  // by ticks
   Loop::TimerId next_ = 0;
