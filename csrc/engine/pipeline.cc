@@ -301,11 +301,12 @@ void Pipeline::end(const InFlight& slice) {
 void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   if (!call->isCut || call->unfinished > 0) return;
   const Call& ended = call->call;
-  const bool isMissing = !call->next && call->refused != 0 && missesWhatIsRefused(ended);
+  const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
   // Before the call leaves: if there is no memory for this, it ends as all others do.
   const Error error = ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended);
   calls_.erase(std::ranges::find(calls_, call));
-  call->next ? call->next(call->refused) : ended.done(error);
+  if (call->next) return call->next(call->refused);
+  ended.done(error);
 }
 
 std::set<std::uint64_t> Pipeline::untouched() const {
