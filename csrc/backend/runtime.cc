@@ -38,7 +38,7 @@ std::vector<std::string> all(const Interfaces& interfaces) {
   return addresses;
 }
 
-// This container may take the time of so many cores, counted in whole ones and at least one; 0: of all.
+// How many whole cores' time this container may take, at least one; 0: there is no limit.
 std::size_t coresOfContainer() {
   double quota = 0;
   double period = 0;

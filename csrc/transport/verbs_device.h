@@ -59,8 +59,8 @@ struct VerbsCompletion {
   std::uint32_t vendorError = 0;
 };
 
-// By its status, as verbs number them: whether a request failed because the path, or the other end of the queue pair,
-// is gone. Then nothing is wrong with the request, and another queue pair may carry it.
+// By its status, as verbs number them: whether a request may have failed only because the path, or the other end of the
+// queue pair, is gone. Then another queue pair may carry it. A flushed one says nothing of the cause.
 constexpr bool isOfPath(std::uint32_t status) {
   constexpr std::uint32_t kFlushed = 5;
   constexpr std::uint32_t kRetriesExceeded = 12;

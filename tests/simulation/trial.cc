@@ -183,7 +183,7 @@ class Play {
     }
   }
 
-  // Whether its result lacks bytes of the rank that refused. If not, no word may reach it.
+  // Whether its result lacks bytes of the rank that refused. If not, it may hear nothing of the refusal.
   bool lacksRefused(int rank, std::size_t call) const {
     const auto& [pattern, root, elements, refuser, form, tensors] = script_.calls[call];
     if (rank == refuser) return true;
