@@ -18,9 +18,9 @@ namespace {
 int devicesHere() {
   int devices = 0;
   if (!whyNoCuda().empty()) return 0;
-  if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices;
-  cudaGetLastError();  // it has been seen
-  return 0;
+  const cudaError_t result = cudaGetDeviceCount(&devices);
+  forget(result);
+  return result == cudaSuccess ? devices : 0;
 }
 
 }  // namespace
@@ -44,10 +44,9 @@ int fewestMultiprocessors() {
   int fewest = 0;
   for (int device = devicesHere() - 1; device >= 0; --device) {
     int number = 0;
-    if (cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-      cudaGetLastError();  // it has been seen
-      return 0;
-    }
+    const cudaError_t result = cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device);
+    forget(result);
+    if (result != cudaSuccess) return 0;
     fewest = fewest == 0 ? number : std::min(fewest, number);
   }
   return fewest;

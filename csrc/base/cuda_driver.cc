@@ -1,5 +1,6 @@
 #include "base/cuda_driver.h"
 
+#include "base/cuda_error.h"
 #include "base/error.h"
 
 namespace fairring {
@@ -9,7 +10,7 @@ void* driverEntry(const char* name, unsigned version) {
   auto found = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault, &found);
   if (result == cudaSuccess && found == cudaDriverEntryPointSuccess) return call;
-  cudaGetLastError();  // it has been seen
+  forget(result);
   return nullptr;
 }
 

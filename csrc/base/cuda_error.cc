@@ -21,9 +21,13 @@ Error cudaFailure(cudaError_t result, const char* call, int device) {
                    cudaGetErrorName(result), ")");
 }
 
+void forget(cudaError_t result) {
+  if (result != cudaSuccess) cudaGetLastError();
+}
+
 void checkCuda(cudaError_t result, const char* call, int device) {
   if (result == cudaSuccess) return;
-  cudaGetLastError();  // it has been seen
+  forget(result);
   throw Failure(cudaFailure(result, call, device));
 }
 
@@ -49,7 +53,7 @@ void CurrentDevice::makeCurrent(int device) {
 
 CurrentDevice::~CurrentDevice() {
   deviceInScope = outer_;
-  if (before_ >= 0 && isInUse(before_)) cudaSetDevice(before_);
+  if (before_ >= 0 && isInUse(before_)) forget(cudaSetDevice(before_));
 }
 
 }  // namespace fairring

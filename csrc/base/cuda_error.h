@@ -1,6 +1,6 @@
 // CUDA's errors as ours, and the thread's current device for a scope. Any thread.
-// CUDA keeps the last error of a thread until it is queried. An error that is reported here is cleared there, so that
-// torch, which queries it after each of its launches, does not report it as its own.
+// CUDA keeps the last error of a thread until it is queried. An error that is seen here is cleared there, so that torch,
+// which queries it after each of its launches, does not report it as its own.
 #pragma once
 
 #include <new>
@@ -12,6 +12,9 @@ namespace fairring {
 
 // "cudaMalloc on CUDA device 0: out of memory (cudaErrorMemoryAllocation)". Always of kind System.
 Error cudaFailure(cudaError_t result, const char* call, int device);
+
+// Clears a failed call's error, of which nobody is told.
+void forget(cudaError_t result);
 
 // Throws a failed call's error as a Failure.
 void checkCuda(cudaError_t result, const char* call, int device);
@@ -35,12 +38,12 @@ class CurrentDevice {
   int before_ = -1;  // the device to restore; -1: it was this device
 };
 
-// Destructors call this: the dropped object belongs to the device, and is lost if the device is lost.
+// Destructors call this with the call that drops an object of the device's. It is lost if the device is lost.
 template <class Drop>
 void dropOn(int device, Drop drop) noexcept {
   try {
     const CurrentDevice current(device);
-    drop();
+    forget(drop());
   } catch (const Failure&) {
     return;
   }

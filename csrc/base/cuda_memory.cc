@@ -15,7 +15,7 @@ void (*cachesLetGo)() = nullptr;
 cudaError_t allocate(void** memory, std::uint64_t bytes) {
   const cudaError_t result = cudaMalloc(memory, bytes);
   if (result != cudaErrorMemoryAllocation || cachesLetGo == nullptr) return result;
-  cudaGetLastError();  // it has been seen
+  forget(result);
   cachesLetGo();
   return cudaMalloc(memory, bytes);
 }
@@ -30,7 +30,7 @@ std::shared_ptr<std::byte> pinnedMemory(std::uint64_t bytes, int device) {
   void* memory = nullptr;
   const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   if (result != cudaSuccess) {
-    cudaGetLastError();  // it has been seen
+    forget(result);
     throw OutOfMemory(makeError(ErrorKind::System, bytes,
                                 " B of pinned host memory: ", cudaFailure(result, "cudaHostAlloc", device).text(),
                                 "; lower FAIRRING_TOTAL_MEMORY or raise ulimit -l"));
@@ -38,7 +38,7 @@ std::shared_ptr<std::byte> pinnedMemory(std::uint64_t bytes, int device) {
   std::memset(memory, 0, bytes);
   return {static_cast<std::byte*>(memory), [device](std::byte* of) {
             const CaptureUnheeded here;
-            dropOn(device, [of] { cudaFreeHost(of); });
+            dropOn(device, [of] { return cudaFreeHost(of); });
           }};
 }
 
@@ -48,13 +48,13 @@ std::shared_ptr<std::byte> deviceMemory(std::uint64_t bytes, int device) {
   void* memory = nullptr;
   const cudaError_t result = allocate(&memory, bytes);
   if (result != cudaSuccess) {
-    cudaGetLastError();  // it has been seen
+    forget(result);
     throw OutOfMemory(makeError(ErrorKind::System, bytes, " B of device memory: ",
                                 cudaFailure(result, "cudaMalloc", device).text(), "; lower FAIRRING_TOTAL_MEMORY"));
   }
   return {static_cast<std::byte*>(memory), [device](std::byte* of) {
             const CaptureUnheeded here;
-            dropOn(device, [of] { cudaFree(of); });
+            dropOn(device, [of] { return cudaFree(of); });
           }};
 }
 

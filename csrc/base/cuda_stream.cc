@@ -31,11 +31,11 @@ void callAndDrop(void* function) {
 }  // namespace
 
 CaptureUnheeded::CaptureUnheeded() {
-  if (unheededScopes++ == 0) cudaThreadExchangeStreamCaptureMode(&mode_);
+  if (unheededScopes++ == 0) forget(cudaThreadExchangeStreamCaptureMode(&mode_));
 }
 
 CaptureUnheeded::~CaptureUnheeded() {
-  if (--unheededScopes == 0) cudaThreadExchangeStreamCaptureMode(&mode_);
+  if (--unheededScopes == 0) forget(cudaThreadExchangeStreamCaptureMode(&mode_));
 }
 
 CudaStream::CudaStream(int device) : device_(device) {
@@ -50,7 +50,7 @@ CudaStream::CudaStream(int device) : device_(device) {
 
 // Enqueued work still runs; the stream's memory is given back afterwards.
 CudaStream::~CudaStream() {
-  if (stream_ != nullptr) dropOn(device_, [this] { cudaStreamDestroy(stream_); });
+  if (stream_ != nullptr) dropOn(device_, [this] { return cudaStreamDestroy(stream_); });
 }
 
 CudaStream::CudaStream(CudaStream&& other) noexcept
@@ -67,7 +67,7 @@ CudaEvent::CudaEvent(int device) : device_(device) {
 }
 
 CudaEvent::~CudaEvent() {
-  dropOn(device_, [this] { cudaEventDestroy(event_); });
+  dropOn(device_, [this] { return cudaEventDestroy(event_); });
 }
 
 void CudaEvent::record(cudaStream_t stream) {

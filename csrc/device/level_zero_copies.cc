@@ -41,7 +41,7 @@ bool LevelZeroCopies::Run::enqueueAtOnce(cudaStream_t stream, int device) const 
   const cudaError_t result = cudaMemcpy2DAsync(first.to, toDistance, first.from, fromDistance, first.bytes, pieces,
                                                cudaMemcpyDeviceToDevice, stream);
   if (result == cudaErrorInvalidValue || result == cudaErrorInvalidPitchValue) {
-    cudaGetLastError();  // it has been seen
+    forget(result);
     return false;
   }
   checkCuda(result, "cudaMemcpy2DAsync", device);
