@@ -47,6 +47,14 @@ std::uint64_t microsecondsOf(const std::function<void()>& what) {
       std::chrono::duration_cast<std::chrono::microseconds>(TrialClock::now() - began).count());
 }
 
+void byNccl(const std::function<void()>& calls) {
+  try {
+    calls();
+  } catch (...) {
+    throw NcclsFailure{std::current_exception()};
+  }
+}
+
 }  // namespace
 
 std::string reasonOf(const std::function<std::string()>& attempt) {
@@ -87,10 +95,13 @@ void CallsOnTrial::tryOurs(const std::function<std::string()>& attempt) {
 
 std::string CallsOnTrial::check(std::chrono::milliseconds limit) {
   for (const Pattern pattern : kTrialPatterns) {
-    for (int i = 0; i < 2; ++i) {
-      wholes_[i].copy_(values_);
-      parts_[i].copy_(values_.narrow(0, 0, blockElements_));
-    }
+    tryOurs([&] {
+      for (int i = 0; i < 2; ++i) {
+        wholes_[i].copy_(values_);
+        parts_[i].copy_(values_.narrow(0, 0, blockElements_));
+      }
+      return "";
+    });
     runNccls(pattern, 0);
     tryOurs([&] { return runOurs(pattern, 1, 1, limit); });
     tryOurs([&]() -> std::string {
@@ -122,9 +133,11 @@ std::string CallsOnTrial::measure(TrialFigures& figures) {
 }
 
 void CallsOnTrial::awaitCallers() const {
-  c10::Event done(callers_.device_type());
-  done.record(callers_);
-  done.synchronize();
+  byNccl([&] {
+    c10::Event done(callers_.device_type());
+    done.record(callers_);
+    done.synchronize();
+  });
 }
 
 at::Tensor CallsOnTrial::blocks(std::size_t index) const {
@@ -145,7 +158,9 @@ c10::intrusive_ptr<c10d::Work> CallsOnTrial::beginNccls(Pattern pattern, std::si
 }
 
 // Enqueued in the caller's stream.
-void CallsOnTrial::runNccls(Pattern pattern, std::size_t index) { beginNccls(pattern, index)->wait(); }
+void CallsOnTrial::runNccls(Pattern pattern, std::size_t index) {
+  byNccl([&] { beginNccls(pattern, index)->wait(); });
+}
 
 // So many tensors, from one on, at once. Empty if all calls have ended well.
 std::string CallsOnTrial::runOurs(Pattern pattern, std::size_t first, int calls, std::chrono::milliseconds limit) {

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -22,7 +23,12 @@
 
 namespace fairring {
 
-// Why this rank can't go on, in words, thrown or returned; empty: it can.
+// A call of NCCL's has thrown. It is no verdict: the program's own call would have met it, and other ranks wait in it.
+struct NcclsFailure {
+  std::exception_ptr cause;
+};
+
+// Why this rank can't go on, in words, thrown or returned; empty: it can. Lets NcclsFailure through.
 std::string reasonOf(const std::function<std::string()>& attempt);
 
 class CallsOnTrial {
@@ -38,6 +44,7 @@ class CallsOnTrial {
   CallsOnTrial(Membership& trial, const StockNccl& stock, c10d::Backend& nccl, const c10::Stream& end,
                std::uint64_t bytes, at::ScalarType dtype);
 
+  // All of these throw NcclsFailure.
   // Whether the results of each kind are NCCL's, bit by bit. In words why not; empty: they are.
   std::string check(std::chrono::milliseconds limit);
   // Each kind in turns. In words what failed; empty: all is well.

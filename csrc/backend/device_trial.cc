@@ -1,6 +1,7 @@
 #include "backend/device_trial.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,10 @@ constexpr std::chrono::seconds kTrialMaking{60};  // for communicators, connecti
 // 0: none.
 std::chrono::milliseconds withinTimeout(std::chrono::milliseconds limit, std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? std::min(limit, timeout) : limit;
+}
+
+std::chrono::milliseconds beyond(std::chrono::milliseconds timeout) {
+  return timeout.count() > 0 ? timeout + kTrialMaking : timeout;
 }
 
 // What a rank tells the others of its calls of one size.
@@ -53,7 +58,7 @@ DeviceTrial::DeviceTrial(Membership& real, const StockNccl& stock, c10d::Backend
 
 // Of all ranks.
 std::string DeviceTrial::firstReason(const std::string& question, const std::function<std::string()>& attempt) {
-  return real_.devices().firstReason(question, reasonOf(attempt), timeout_);
+  return real_.devices().firstReason(question, reasonOf(attempt), beyond(timeout_));
 }
 
 TrialVerdict DeviceTrial::run(bool& isLasting) {
@@ -64,24 +69,44 @@ TrialVerdict DeviceTrial::run(bool& isLasting) {
       firstReason("busy", [&] { return gates.awaitEarlierWork(withinTimeout(kTrialMaking, timeout_ / 2)); });
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   const std::unique_ptr<Membership> trial = real_.trial(timeout_);
-  const std::chrono::milliseconds limit = withinTimeout(kTrialMaking, timeout_);
-  reason = firstReason("trial's memory", [&] { return trial->group(limit).equip(device_.index(), timeout_); });
+  reason = equip(*trial);
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  reason = firstReason("device", [&] { return gates.run(*trial->group(limit).accelerator()); });
+  reason = firstReason("device", [&] { return gates.run(*groupOf(*trial).accelerator()); });
   isLasting = true;
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  TrialVerdict verdict = measured(*trial);
+  TrialVerdict verdict;
+  try {
+    verdict = measured(*trial);
+  } catch (const NcclsFailure& failure) {
+    std::rethrow_exception(failure.cause);
+  }
   isLasting = !hasFailed_;
   if (gates.heldBack() > 0) {
     verdict.figures +=
         concat("; here ", gates.heldBack(), " of ", GateTrial::kSideStreams, " side streams stand behind gates");
   }
-  if (verdict.whyNccls.empty()) real_.devices().adopt(trial->group(limit).accelerator());
+  if (verdict.whyNccls.empty()) real_.devices().adopt(groupOf(*trial).accelerator());
   return verdict;
 }
 
+TrialVerdict DeviceTrial::heed(const TrialVerdict& earlier) {
+  if (!earlier.whyNccls.empty()) return earlier;
+  const std::unique_ptr<Membership> trial = real_.trial(timeout_);
+  const std::string reason = equip(*trial);
+  if (!reason.empty()) return TrialVerdict::allNccls(reason);
+  real_.devices().adopt(groupOf(*trial).accelerator());
+  return earlier;
+}
+
+// Why a rank has no accelerator, or no memory for staging.
+std::string DeviceTrial::equip(Membership& trial) {
+  return firstReason("trial's memory", [&] { return groupOf(trial).equip(device_.index(), timeout_); });
+}
+
+Group& DeviceTrial::groupOf(Membership& trial) const { return trial.group(withinTimeout(kTrialMaking, timeout_)); }
+
 TrialVerdict DeviceTrial::measured(Membership& trial) {
-  const c10::Stream end = newCudaStream(device_.index());
+  std::optional<c10::Stream> end;
   const std::vector<std::uint64_t> sizes = sizesFrom(leastBytes_);
   std::vector<TrialFigures> bySize;
   microseconds elapsed{0};  // of the slowest rank in each stage, so all ranks know it
@@ -94,7 +119,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
     hasFailed_ = hasFailed_ || !mine.reason.empty();
     mine.elapsed =
         static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(TrialClock::now() - began).count());
-    const std::vector<std::string> answers = real_.devices().answersOfAll(question, toText(mine), timeout_);
+    const std::vector<std::string> answers = real_.devices().answersOfAll(question, toText(mine), beyond(timeout_));
     const std::vector<RankFacts> facts = real_.factsOfAll(timeout_);
     microseconds slowest{0};
     std::vector<TrialFigures> byRank;
@@ -112,7 +137,8 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
   const std::chrono::milliseconds patience = withinTimeout(kTrialMaking, timeout_);
   std::optional<CallsOnTrial> first;
   stage("memory of the first calls", [&](StageOnTrial&) {
-    first.emplace(trial, stock_, nccl_, end, sizes.front(), at::kBFloat16);
+    end = newCudaStream(device_.index());
+    first.emplace(trial, stock_, nccl_, *end, sizes.front(), at::kBFloat16);
     return "";
   });
   if (reason.empty()) stage("first calls", [&](StageOnTrial&) { return first->check(patience); });
@@ -122,7 +148,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
     if (i > 0 && elapsed + last * (sizes[i] / sizes[i - 1]) > kMeasuring) break;
     std::optional<CallsOnTrial> calls;
     elapsed += stage(concat("memory of calls ", i), [&](StageOnTrial&) {
-      calls.emplace(trial, stock_, nccl_, end, sizes[i], at::kFloat);
+      calls.emplace(trial, stock_, nccl_, *end, sizes[i], at::kFloat);
       calls->awaitCallers();
       return "";
     });

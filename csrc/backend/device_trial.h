@@ -6,9 +6,9 @@
 // the real group. That group has an accelerator of its own, and as much staging and the same rails as the real one,
 // which goes on with its accelerator if the verdict is good.
 //
-// Time. A rank waits for its own earlier work for half of the timeout and a minute at most; then come making the
-// communicators, as long as NCCL takes, five seconds for the device, and a minute at most for connections. Each call
-// of ours has five seconds. Sizes are measured in ascending order, each only where what the calls have taken so far
+// Time. A rank waits for its own earlier work for half of the timeout and a minute at most, for communicators until the
+// timeout, and for connections a minute at most. The device has five seconds, as has each call of ours. Whoever is
+// through waits longer for the others than they may take. Sizes are measured in ascending order, each only where what the calls have taken so far
 // foretells that all of it takes five seconds at most.
 #pragma once
 
@@ -33,8 +33,12 @@ class DeviceTrial {
 
   // isLasting: another group of the same layout would come to the same verdict.
   TrialVerdict run(bool& isLasting);
+  // The verdict of a trial in a group of the same layout, if this group's accelerator can be made.
+  TrialVerdict heed(const TrialVerdict& earlier);
 
  private:
+  std::string equip(Membership& trial);
+  Group& groupOf(Membership& trial) const;
   std::string firstReason(const std::string& question, const std::function<std::string()>& attempt);
   TrialVerdict measured(Membership& trial);
 
@@ -43,7 +47,7 @@ class DeviceTrial {
   c10d::Backend& nccl_;
   const c10::Device device_;
   const std::uint64_t leastBytes_;
-  const std::chrono::milliseconds timeout_;
+  const std::chrono::milliseconds timeout_;  // of the program's call; 0: none
   bool hasFailed_ = false;  // a call, or for lack of memory, here: it may pass
 };
 

@@ -313,12 +313,13 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
   std::optional<TrialVerdict> verdict;
   try {
     const std::string layout = layoutOf(membership.factsOfAll(timeout), way.leastBytes);
-    verdict = rememberedByAll(membership, layout, timeout);
-    if (!verdict) {
+    const auto stock = this->stock();
+    DeviceTrial trial(membership, *stock, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout);
+    if (const auto earlier = rememberedByAll(membership, layout, timeout)) {
+      verdict = trial.heed(*earlier);
+    } else {
       bool isLasting = false;
-      const auto stock = this->stock();
-      verdict = DeviceTrial(membership, *stock, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout)
-                    .run(isLasting);
+      verdict = trial.run(isLasting);
       if (isLasting) rememberTrial(layout, *verdict);
     }
   } catch (const std::exception& exception) {
