@@ -19,6 +19,12 @@ struct DevicesHere {  // that a rank's process sees
   static void fields(auto& row, auto& devices) { row(devices.obstacle, devices.multiprocessors); }
 };
 
+struct Answers {
+  std::vector<std::string> byRank;
+
+  static void fields(auto& row, auto& answers) { row(answers.byRank); }
+};
+
 constexpr char kAnswer = '.';  // before each answer, since not every store takes an empty value
 
 // Gives every rank the first rank's text, for one text after another.
@@ -59,10 +65,18 @@ std::vector<std::string> DeviceRendezvous::answersOfAll(const std::string& quest
   try {
     const auto store = this->store(timeout);
     store->set(keys.at(static_cast<std::size_t>(ranks.rank)), kAnswer + mine);
-    std::vector<std::string> answers;
-    for (const auto& value : store->multiGet(keys)) answers.emplace_back(value.begin() + 1, value.end());
+    // One rank reads what all have written, and writes it for all: else the store would have a read of each from each.
+    Answers answers;
+    const std::string all = membership_.key(concat("device/", question, "/all"));
+    if (ranks.rank == 0) {
+      for (const auto& value : store->multiGet(keys)) answers.byRank.emplace_back(value.begin() + 1, value.end());
+      store->set(all, toText(answers));
+    } else {
+      const std::string text = store->get_to_str(all);
+      answers = valueOf<Answers>(text, ErrorKind::Connection, "rank 0 told of the answers of all ranks ", shownOf(text));
+    }
     answered_.insert(question);
-    return answers;
+    return answers.byRank;
   } catch (const std::exception& e) {
     if (const Error error = membership_.error()) throw Failure(error);  // which has ended the wait
     throw Failure(makeError(ErrorKind::Connection, "rank ", ranks.rank, " of group ", ranks.name,
