@@ -1,6 +1,8 @@
 #include "base/cuda_memory.h"
 
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "base/cuda_error.h"
 #include "base/cuda_runtime.h"
@@ -56,6 +58,43 @@ std::shared_ptr<std::byte> deviceMemory(std::uint64_t bytes, int device) {
             const CaptureUnheeded here;
             dropOn(device, [of] { return cudaFree(of); });
           }};
+}
+
+CudaMemoryPool::Memory CudaMemoryPool::Kept::take(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  const auto found = bySize.find(bytes);
+  return found == bySize.end() ? nullptr : std::move(bySize.extract(found).mapped());
+}
+
+// The pool's end ends what it keeps, and what comes later ends at once.
+CudaMemoryPool::Memory CudaMemoryPool::keptAtEnd(Memory memory, std::uint64_t bytes,
+                                                 const std::shared_ptr<Kept>& kept) {
+  std::byte* const begin = memory.get();
+  return {begin, [memory = std::move(memory), bytes, pool = std::weak_ptr(kept)](std::byte*) mutable {
+            const std::shared_ptr<Kept> kept = pool.lock();
+            if (!kept) return;
+            try {
+              const std::lock_guard lock(kept->mutex);
+              kept->bySize.emplace(bytes, memory);
+            } catch (const std::bad_alloc&) {
+              return;  // then it ends now
+            }
+          }};
+}
+
+std::shared_ptr<std::byte> CudaMemoryPool::pinned(std::uint64_t bytes) {
+  Memory memory = pinned_->take(bytes);
+  if (memory) {
+    std::memset(memory.get(), 0, bytes);
+  } else {
+    memory = pinnedMemory(bytes, device_);
+  }
+  return keptAtEnd(std::move(memory), bytes, pinned_);
+}
+
+std::shared_ptr<std::byte> CudaMemoryPool::device(std::uint64_t bytes) {
+  Memory memory = ofDevice_->take(bytes);
+  return keptAtEnd(memory ? std::move(memory) : deviceMemory(bytes, device_), bytes, ofDevice_);
 }
 
 }  // namespace fairring

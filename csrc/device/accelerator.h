@@ -44,7 +44,8 @@ class Accelerator {
   virtual std::size_t streams() const = 0;
   virtual Stream stream(std::size_t index) = 0;
 
-  // Before the first chain, for its whole life. Memory outlives the accelerator where somebody still holds it.
+  // Before the first chain, for its whole life. Memory outlives the accelerator where somebody still holds it. What is
+  // dropped before serves the next one that wants as much: nothing that is enqueued may use it then.
   virtual Memory pinned(std::uint64_t bytes) = 0;  // of the host, zeroed; the device reads and writes it
   virtual Memory device(std::uint64_t bytes) = 0;
 

@@ -28,6 +28,7 @@ class CudaAccelerator final : public Accelerator {
  public:
   CudaAccelerator(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst)
       : device_(place.device),
+        memory_(device_),
         words_(device_),
         events_(device_),
         sums_(device_),
@@ -46,8 +47,8 @@ class CudaAccelerator final : public Accelerator {
   std::size_t streams() const override { return streams_.size(); }
   Stream stream(std::size_t index) override { return streams_.at(index).get(); }
 
-  Memory pinned(std::uint64_t bytes) override { return pinnedMemory(bytes, device_); }
-  Memory device(std::uint64_t bytes) override { return deviceMemory(bytes, device_); }
+  Memory pinned(std::uint64_t bytes) override { return memory_.pinned(bytes); }
+  Memory device(std::uint64_t bytes) override { return memory_.device(bytes); }
 
   Event record(Stream stream) override { return events_.record(cudaStreamOf(stream)); }
   void wait(Stream stream, const Event& event) override {
@@ -91,6 +92,7 @@ class CudaAccelerator final : public Accelerator {
   }
 
   const int device_;
+  CudaMemoryPool memory_;
   const StreamWords words_;
   CudaEventPool events_;
   const DeviceSums sums_;

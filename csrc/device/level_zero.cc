@@ -117,10 +117,10 @@ LevelZero::LevelZero(const NcclPlace& place, const std::function<std::string(con
 // One of each call, since NCCL connects ranks, and takes memory, when it is first asked for something.
 void LevelZero::connect() {
   const auto ranks = static_cast<std::size_t>(place_.ranks);
-  const auto memory = deviceMemory(2 * ranks * kFirstBytes, place_.device);
+  firsts_ = deviceMemory(2 * ranks * kFirstBytes, place_.device);
   const CudaStream stream(place_.device);
   try {
-    callFirst(memory.get(), memory.get() + ranks * kFirstBytes, stream.get());
+    callFirst(firsts_.get(), firsts_.get() + ranks * kFirstBytes, stream.get());
   } catch (const Failure&) {
     abort();  // before the memory goes: what is enqueued may wait for a rank that never comes, and CUDA for that
     throw;

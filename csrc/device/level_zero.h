@@ -52,6 +52,7 @@ class LevelZero {
 
   NcclPlace place_;
   const DeviceSums& sums_;
+  std::shared_ptr<std::byte> firsts_;  // of the first calls; kept, since giving memory back may wait for the device
   std::unique_ptr<NcclCommunicator> scatters_;  // none of a single rank
   std::unique_ptr<NcclCommunicator> gathers_;
 };
