@@ -7,6 +7,7 @@ that this rank uses, so that all ranks of a machine get one answer, and no rank 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Iterator
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -31,6 +32,7 @@ class _FabricInfo(ctypes.Structure):
 VERSION = ctypes.sizeof(_FabricInfo) | 2 << 24  # as NVML numbers its structures
 
 
+@functools.cache
 def domain() -> str:
     """Equal on two machines if and only if their GPUs are in one domain; empty if they are in none that has a name.
 

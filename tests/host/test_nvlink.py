@@ -67,6 +67,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
         given = [f"-DGPUS={','.join(gpus)}", f"-DINIT={init}", *options]
         subprocess.run([compiler, "-shared", "-fPIC", *given, source, "-o", library], check=True)
         monkeypatch.setattr(nvlink, "LIBRARY", str(library))
+        nvlink.domain.cache_clear()
         return library
 
     return build
