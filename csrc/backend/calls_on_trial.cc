@@ -25,7 +25,7 @@ constexpr std::int64_t kOdd = 64;  // bytes that an all-reduce has more than blo
 // Small integers, whose sums are exact in any order of additions, in bf16 too. They differ between any two ranks.
 at::Tensor trialValues(std::int64_t elements, at::ScalarType dtype, const c10::Device& device, int rank) {
   constexpr int kMostRanks = 128;
-  const at::Tensor places = at::arange(elements, at::TensorOptions().device(device).dtype(at::kLong));
+  const at::Tensor places = at::arange(elements, at::TensorOptions().device(device).dtype(at::kInt));
   if (rank >= kMostRanks) return places.mul(0).to(dtype);
   return places.add(rank).remainder(rank + 2).eq(0).to(dtype);
 }
@@ -127,7 +127,9 @@ std::string CallsOnTrial::measure(TrialFigures& figures) {
         taken[row + 1].push_back(microsecondsOf([&] { tryOurs([&] { return runOurs(pattern, 0, calls, kLimit); }); }));
       }
     }
-    figures.times.push_back({median(taken[0]), median(taken[1]), median(taken[2]), median(taken[3])});
+    // Others may disturb one turn and not the next: that must not make Fairring's calls look faster.
+    figures.times.push_back(
+        {std::ranges::min(taken[0]), median(taken[1]), std::ranges::min(taken[2]), median(taken[3])});
   }
   return reason_;
 }
