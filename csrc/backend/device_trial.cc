@@ -5,12 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
 #include "backend/calls_on_trial.h"
 #include "backend/cuda_device.h"
-#include "backend/gate_trial.h"
 #include "base/fields.h"
 
 namespace fairring {
@@ -20,7 +20,8 @@ using TrialClock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr std::chrono::seconds kMeasuring{5};     // for the figures of all sizes
-constexpr std::chrono::seconds kTrialMaking{60};  // for communicators, connections and the program's earlier work
+constexpr std::chrono::seconds kEarlierWork{20};  // of the program's
+constexpr std::chrono::seconds kTrialMaking{60};  // for connections
 
 // 0: none.
 std::chrono::milliseconds withinTimeout(std::chrono::milliseconds limit, std::chrono::milliseconds timeout) {
@@ -53,8 +54,16 @@ std::vector<std::uint64_t> sizesFrom(std::uint64_t least) {
 }  // namespace
 
 DeviceTrial::DeviceTrial(Membership& real, const StockNccl& stock, c10d::Backend& nccl, const c10::Device& device,
-                         std::uint64_t leastBytes, std::chrono::milliseconds timeout)
-    : real_(real), stock_(stock), nccl_(nccl), device_(device), leastBytes_(leastBytes), timeout_(timeout) {}
+                         std::uint64_t leastBytes, std::chrono::milliseconds timeout,
+                         std::function<bool()> areCallsOver)
+    : real_(real),
+      stock_(stock),
+      nccl_(nccl),
+      device_(device),
+      leastBytes_(leastBytes),
+      timeout_(timeout),
+      areCallsOver_(std::move(areCallsOver)),
+      gates_(device, real.options().sharesQueues) {}
 
 // Of all ranks.
 std::string DeviceTrial::firstReason(const std::string& question, const std::function<std::string()>& attempt) {
@@ -63,16 +72,13 @@ std::string DeviceTrial::firstReason(const std::string& question, const std::fun
 
 TrialVerdict DeviceTrial::run(bool& isLasting) {
   isLasting = false;
-  GateTrial gates(device_);
-  // All ranks wait for this one meanwhile.
-  std::string reason =
-      firstReason("busy", [&] { return gates.awaitEarlierWork(withinTimeout(kTrialMaking, timeout_ / 2)); });
+  std::string reason = awaitEarlierWork();
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   const std::unique_ptr<Membership> trial = real_.trial(timeout_);
+  const std::stop_callback died(trial->failure(), [&] { endIfDied(*trial); });
   reason = equip(*trial);
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  reason = firstReason("device", [&] { return gates.run(*groupOf(*trial).accelerator()); });
-  isLasting = true;
+  reason = firstReason("device", [&] { return gates_.run(*groupOf(*trial).accelerator()); });
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   TrialVerdict verdict;
   try {
@@ -81,21 +87,32 @@ TrialVerdict DeviceTrial::run(bool& isLasting) {
     std::rethrow_exception(failure.cause);
   }
   isLasting = !hasFailed_;
-  if (gates.heldBack() > 0) {
-    verdict.figures +=
-        concat("; here ", gates.heldBack(), " of ", GateTrial::kSideStreams, " side streams stand behind gates");
-  }
   if (verdict.whyNccls.empty()) real_.devices().adopt(groupOf(*trial).accelerator());
   return verdict;
 }
 
 TrialVerdict DeviceTrial::heed(const TrialVerdict& earlier) {
   if (!earlier.whyNccls.empty()) return earlier;
+  std::string reason = awaitEarlierWork();
+  if (!reason.empty()) return TrialVerdict::allNccls(reason);
   const std::unique_ptr<Membership> trial = real_.trial(timeout_);
-  const std::string reason = equip(*trial);
+  const std::stop_callback died(trial->failure(), [&] { endIfDied(*trial); });
+  reason = equip(*trial);
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   real_.devices().adopt(groupOf(*trial).accelerator());
   return earlier;
+}
+
+// All ranks wait for this one meanwhile.
+std::string DeviceTrial::awaitEarlierWork() {
+  return firstReason(
+      "busy", [&] { return gates_.awaitEarlierWork(withinTimeout(kEarlierWork, timeout_ / 2), areCallsOver_); });
+}
+
+// The group is not connected yet, and its ranks wait for the answers of one whose process has ended.
+void DeviceTrial::endIfDied(const Membership& trial) {
+  const Error error = trial.error();
+  if (error.kind() == ErrorKind::PeerDied) real_.abort(error);
 }
 
 // Why a rank has no accelerator, or no memory for staging.

@@ -6,7 +6,7 @@
 // the real group. That group has an accelerator of its own, and as much staging and the same rails as the real one,
 // which goes on with its accelerator if the verdict is good.
 //
-// Time. A rank waits for its own earlier work for half of the timeout and a minute at most, for communicators until the
+// Time. A rank waits for its own earlier work for half of the timeout and 20 seconds at most, for communicators until the
 // timeout, and for connections a minute at most. The device has five seconds, as has each call of ours. Whoever is
 // through waits longer for the others than they may take. Sizes are measured in ascending order, each only where what the calls have taken so far
 // foretells that all of it takes five seconds at most.
@@ -19,6 +19,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/gate_trial.h"
 #include "backend/membership.h"
 #include "backend/stock_nccl.h"
 #include "device/trial_verdict.h"
@@ -28,8 +29,9 @@ namespace fairring {
 class DeviceTrial {
  public:
   // nccl: one of stock's. leastBytes: of the calls that are Fairring's at all.
+  // areCallsOver: as GateTrial has it.
   DeviceTrial(Membership& real, const StockNccl& stock, c10d::Backend& nccl, const c10::Device& device,
-              std::uint64_t leastBytes, std::chrono::milliseconds timeout);
+              std::uint64_t leastBytes, std::chrono::milliseconds timeout, std::function<bool()> areCallsOver);
 
   // isLasting: another group of the same layout would come to the same verdict.
   TrialVerdict run(bool& isLasting);
@@ -37,7 +39,9 @@ class DeviceTrial {
   TrialVerdict heed(const TrialVerdict& earlier);
 
  private:
+  std::string awaitEarlierWork();
   std::string equip(Membership& trial);
+  void endIfDied(const Membership& trial);
   Group& groupOf(Membership& trial) const;
   std::string firstReason(const std::string& question, const std::function<std::string()>& attempt);
   TrialVerdict measured(Membership& trial);
@@ -48,6 +52,8 @@ class DeviceTrial {
   const c10::Device device_;
   const std::uint64_t leastBytes_;
   const std::chrono::milliseconds timeout_;  // of the program's call; 0: none
+  const std::function<bool()> areCallsOver_;
+  const GateTrial gates_;
   bool hasFailed_ = false;  // a call, or for lack of memory, here: it may pass
 };
 

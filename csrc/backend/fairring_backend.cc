@@ -111,19 +111,29 @@ void FairringBackend::endAll(bool failed) {
   thrown.rethrow();
 }
 
-std::vector<std::shared_ptr<Membership>> FairringBackend::liveMemberships() {
+std::vector<c10::intrusive_ptr<FairringBackend>> FairringBackend::liveBackends() {
   std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
   {
     const std::lock_guard lock(liveMutex);
     groups = live;
   }
-  std::vector<std::shared_ptr<Membership>> memberships;
+  std::vector<c10::intrusive_ptr<FairringBackend>> backends;
   for (const auto& group : groups) {
-    const auto backend = group.lock();
-    std::shared_ptr<Membership> membership = backend ? backend->membership() : nullptr;
-    if (membership) memberships.push_back(std::move(membership));
+    if (auto backend = group.lock()) backends.push_back(std::move(backend));
+  }
+  return backends;
+}
+
+std::vector<std::shared_ptr<Membership>> FairringBackend::liveMemberships() {
+  std::vector<std::shared_ptr<Membership>> memberships;
+  for (const auto& backend : liveBackends()) {
+    if (std::shared_ptr<Membership> membership = backend->membership()) memberships.push_back(std::move(membership));
   }
   return memberships;
+}
+
+bool FairringBackend::areCallsOnDevicesOver() {
+  return std::ranges::all_of(liveBackends(), [](const auto& backend) { return backend->inFlight().isEmpty(); });
 }
 
 void FairringBackend::writeTraces(std::size_t calls, const std::string& program) {

@@ -206,7 +206,8 @@ class FairringBackend : public Fallback {
                                                                  const Tensors& tensors) const;
   struct DeviceWay {                              // which backend carries out such calls, alike on all ranks
     std::string whyNccls;                         // why all of them are NCCL's; empty: they are not
-    std::uint64_t leastBytes = 0;                 // the smallest call that is not NCCL's
+    std::uint64_t leastBytes = 0;                 // the smallest call that is not NCCL's; known at once
+    bool isDecided = false;                       // all ranks have told of their devices, or need not
     std::vector<std::uint64_t> leastByKind = {};  // likewise, by kTrialPatterns; empty: there was no trial
     bool isOnTrial = false;                       // decided by the trial, which has yet to be made (device_trial.h)
     bool isEquipped = false;                      // the group has made what they need
@@ -214,8 +215,10 @@ class FairringBackend : public Fallback {
 
     bool takes(Pattern pattern, std::uint64_t bytes) const;
   };
-  DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
-  DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
+  // For a call of that size: smaller ones than are Fairring's decide nothing, and wait for no rank.
+  DeviceWay deviceWay(Membership& membership, std::uint64_t bytes, std::chrono::milliseconds timeout);
+  static DeviceWay undecided(Membership& membership, std::chrono::milliseconds timeout);
+  DeviceWay decide(DeviceWay way, Membership& membership, std::chrono::milliseconds timeout) const;
   static std::string fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts);
   static std::string layoutOf(const std::vector<RankFacts>& facts, std::uint64_t leastBytes);
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
@@ -231,7 +234,9 @@ class FairringBackend : public Fallback {
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   using WorkRef = c10::intrusive_ptr<FairringWork>;
   WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
+  static std::vector<c10::intrusive_ptr<FairringBackend>> liveBackends();
   static std::vector<std::shared_ptr<Membership>> liveMemberships();
+  static bool areCallsOnDevicesOver();  // those that any group of this process remembers
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   std::shared_ptr<Group> groupIfMade() const;      // null likewise, and before the first use
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()

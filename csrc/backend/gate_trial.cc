@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,9 @@ namespace {
 using Word = Accelerator::Word;
 using TrialClock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kIntoDriver{20};
+constexpr std::chrono::milliseconds kPastGates{20};  // more than a device takes for what stands behind gates
+constexpr int kSideStreams = 4;                      // of each priority: as many as FSDP2 has
+constexpr const char* kBehindGates = " stand still behind streams at gates, with which they share a hardware queue";
 constexpr Word kOpenForEver = Word{1} << 62;
 
 bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& condition) {
@@ -84,33 +87,6 @@ class GatesOnTrial {
   Accelerator::Memory copied_;
 };
 
-// A thread that allocates memory and frees it, for which it may have to wait until the device is idle.
-class Allocating {
- public:
-  explicit Allocating(Accelerator& accelerator)
-      : thread_([this, &accelerator] {
-          try {
-            while (!over_) {
-              accelerator.pinned(kBytes);
-              accelerator.device(kBytes);
-            }
-          } catch (const Failure&) {
-            return;  // no memory; the trial's own calls will report that
-          }
-        }) {}
-  ~Allocating() {
-    over_ = true;
-    thread_.join();
-  }
-  Allocating(const Allocating&) = delete;
-  Allocating& operator=(const Allocating&) = delete;
-
- private:
-  static constexpr std::uint64_t kBytes = 4096;
-  std::atomic<bool> over_ = false;
-  std::thread thread_;
-};
-
 // The work of a program in a stream: a kernel, and copies to the host and back. Its memory is the caller's stream's.
 class ProgramOnTrial {
  public:
@@ -142,20 +118,27 @@ class ProgramOnTrial {
 
 }  // namespace
 
-std::string GateTrial::awaitEarlierWork(std::chrono::milliseconds patience) const {
-  ProgramOnTrial program(callersStream(device_));
-  program.enqueue();
-  if (program.endsBefore(TrialClock::now() + patience)) return "";
+std::string GateTrial::awaitEarlierWork(std::chrono::milliseconds patience,
+                                        const std::function<bool()>& areCallsOver) const {
+  const c10::Stream callers = callersStream(device_);
+  c10::Event reached(callers.device_type());
+  reached.record(callers);
+  const auto deadline = TrialClock::now() + patience;
+  const auto isOver = [&] { return reached.query() && areCallsOver(); };
+  if (comesBefore(deadline, isOver)) return "";
   return concat("the device was busy with earlier work of the program's for ", patience.count(), " ms");
 }
 
-std::string GateTrial::run(Accelerator& accelerator) {
+std::string GateTrial::run(Accelerator& accelerator) const {
   const c10::impl::VirtualGuardImpl streams(device_.type());
   std::vector<ProgramOnTrial> program;
-  program.reserve(2 + kSideStreams);
+  program.reserve(2 + 2 * kSideStreams);
   program.emplace_back(callersStream(device_));
   program.emplace_back(streams.getDefaultStream(device_));
-  for (int i = 0; i < kSideStreams; ++i) program.emplace_back(streams.getStreamFromGlobalPool(device_, false));
+  for (int i = 0; i < kSideStreams; ++i) {
+    for (const bool isHighPriority : {false, true})
+      program.emplace_back(streams.getStreamFromGlobalPool(device_, isHighPriority));
+  }
   c10::Event filled(device_.type());
   filled.record(callersStream(device_));
   filled.synchronize();
@@ -166,17 +149,17 @@ std::string GateTrial::run(Accelerator& accelerator) {
   const auto soon = std::min(deadline, TrialClock::now() + kLimit / 4);
   for (ProgramOnTrial& one : program) one.enqueue();
   if (!program[0].endsBefore(soon) || !program[1].endsBefore(soon)) {
-    return "kernels and copies of the program's stand still behind streams at gates, with which they share a hardware "
-           "queue";
+    return concat("kernels and copies of the program's", kBehindGates);
   }
-  const auto already = std::min(soon, TrialClock::now() + kIntoDriver);
-  heldBack_ = 0;
-  for (auto side = program.begin() + 2; side != program.end(); ++side) heldBack_ += side->endsBefore(already) ? 0 : 1;
-  const Allocating allocating(accelerator);  // possibly until the device is idle, that is, until all gates are open
-  std::this_thread::sleep_for(kIntoDriver);
-  const char* const untold = "the device does not tell how far it is while a thread waits in the driver for memory";
+  const auto sides = std::span(program).subspan(2);
+  const auto isHeldBack = [&](ProgramOnTrial& side) { return !side.endsBefore(soon); };
+  if (const auto heldBack = sharesQueues_ ? 0 : std::ranges::count_if(sides, isHeldBack); heldBack > 0) {
+    return concat(heldBack, " of ", sides.size(), " streams of the program's", kBehindGates);
+  }
+  const char* const untold = "the device does not tell how far it is";
   const char* const past = "streams don't stand at gates";
-  std::string reason = gates.hasToldFirst() ? past : "";
+  const auto already = TrialClock::now() + kPastGates;
+  std::string reason = comesBefore(already, [&] { return gates.hasToldFirst(); }) ? past : "";
   gates.openFirst();
   if (reason.empty() && !comesBefore(deadline, [&] { return gates.hasToldFirst(); })) reason = untold;
   if (reason.empty() && gates.hasToldSecond()) reason = past;

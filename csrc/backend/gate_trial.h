@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "device/accelerator.h"
@@ -14,22 +15,21 @@ namespace fairring {
 class GateTrial {
  public:
   static constexpr std::chrono::seconds kLimit{5};
-  static constexpr int kSideStreams = 4;  // as many as FSDP2 has
 
-  explicit GateTrial(const c10::Device& device) : device_(device) {}
+  // sharesQueues: with other processes, so that there are too few for all streams of the program's.
+  GateTrial(const c10::Device& device, bool sharesQueues) : device_(device), sharesQueues_(sharesQueues) {}
 
   // Both return a reason why not, in words; empty: all is well.
-  // Waits until the program's earlier work is over, before anything that may wait for the device without a limit.
-  std::string awaitEarlierWork(std::chrono::milliseconds patience) const;
-  // Streams stand at gates, the program's kernels and copies get past them, and the device reports its progress to the
-  // host, even if another thread waits in the driver for memory.
-  std::string run(Accelerator& accelerator);
-  // The side streams of the program's that did not get past: they share a hardware queue with a gate.
-  int heldBack() const { return heldBack_; }
+  // Waits until the program's earlier work is over, before anything that may wait for the device without a limit: the
+  // caller's stream, and calls of NCCL's, which wait for other ranks. areCallsOver: of all groups of this process.
+  std::string awaitEarlierWork(std::chrono::milliseconds patience, const std::function<bool()>& areCallsOver) const;
+  // Streams stand at gates, the program's kernels and copies get past them, in its side streams too unless processes
+  // share the queues, and the device reports its progress to the host.
+  std::string run(Accelerator& accelerator) const;
 
  private:
   const c10::Device device_;
-  int heldBack_ = 0;
+  const bool sharesQueues_;
 };
 
 }  // namespace fairring

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cuda_stream.h"
+
 namespace fairring {
 
 void MemoryInFlight::use(bool isUsed) {
@@ -37,11 +39,26 @@ void MemoryInFlight::add(Entry entry) {
   if (entry.ranges.empty()) return;
   std::vector<Entry> dropped;
   const std::lock_guard lock(mutex_);
+  dropped = takeThoseOver();
+  entries_.push_back(std::move(entry));
+}
+
+bool MemoryInFlight::isEmpty() {
+  std::vector<Entry> dropped;
+  const std::lock_guard lock(mutex_);
+  dropped = takeThoseOver();
+  return entries_.empty();
+}
+
+// Under the lock, after which they are to be dropped.
+std::vector<MemoryInFlight::Entry> MemoryInFlight::takeThoseOver() {
+  std::vector<Entry> over;
+  const CaptureUnheeded unheeded;  // events are asked
   while (!entries_.empty() && entries_.front().isOver()) {
-    dropped.push_back(std::move(entries_.front()));
+    over.push_back(std::move(entries_.front()));
     entries_.pop_front();
   }
-  entries_.push_back(std::move(entry));
+  return over;
 }
 
 bool MemoryInFlight::meets(const Ranges& ranges, Whose whose) const {

@@ -45,6 +45,7 @@ class MemoryInFlight {
 
   void add(Ranges ranges, EnqueuedCall::Ref call);
   void add(Ranges ranges, std::shared_ptr<DelegatedCall> call);
+  bool isEmpty();  // no call that is remembered may be under way
   bool meets(const Ranges& ranges, Whose whose) const;
   void holdBack(const c10::Stream& stream, const Ranges& ranges, Whose whose) const;  // behind those that these meet
 
@@ -65,6 +66,7 @@ class MemoryInFlight {
     for (const Part& part : parts) append(tensors, part);
   }
   void add(Entry entry);
+  std::vector<Entry> takeThoseOver();
 
   std::atomic<bool> isUsed_ = false;
   mutable std::mutex mutex_;   // guards the next; no tensor is dropped while it is held

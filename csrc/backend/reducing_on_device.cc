@@ -172,8 +172,8 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   if (!membership) return nullptr;
   refuseUnlessUsable();
   return withTorchsErrors([&]() -> WorkPtr {
-    DeviceWay way = deviceWay(*membership, call.timeout);
     const std::uint64_t bytes = wholeBytes(call.common.tensors);
+    DeviceWay way = deviceWay(*membership, bytes, call.timeout);
     if (!way.takes(call.pattern, bytes)) return nullptr;
     const c10::Device device = call.inputs.front().device();
     if (!isOnFirstDevice(device)) return nullptr;
@@ -183,6 +183,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     if (isCapturing(callers)) return nullptr;
     std::optional<Call> made = make();
     if (!made) return nullptr;
+    const CaptureUnheeded unheeded;
     if (way.isOnTrial) way = tried(std::move(way), *membership, device, call.timeout);
     if (way.whyNccls.empty() && !way.isEquipped) way = equipped(std::move(way), *membership, device, call.timeout);
     if (!way.takes(call.pattern, bytes)) return nullptr;
@@ -199,7 +200,6 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     const c10::Stream after = beginning(touched, callers, end);
     membership->noteCallOnDevice();
     const CurrentDevice current(device.index());  // for all that is enqueued
-    const CaptureUnheeded unheeded;
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(),
                                    .after = rawStream(after),
@@ -216,7 +216,8 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
 FairringBackend::DeviceWay FairringBackend::equipped(DeviceWay way, Membership& membership, const c10::Device& device,
                                                      std::chrono::milliseconds timeout) {
   const std::lock_guard trying(trying_);
-  if (DeviceWay decided = deviceWay(membership, timeout); decided.isEquipped || !decided.whyNccls.empty()) {
+  if (DeviceWay decided = deviceWay(membership, way.leastBytes, timeout);
+      decided.isEquipped || !decided.whyNccls.empty()) {
     return decided;
   }
   Group& group = membership.group(timeout);
@@ -240,16 +241,19 @@ c10::Stream FairringBackend::beginning(const MemoryInFlight::Ranges& touched, co
   return end;
 }
 
-FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, std::chrono::milliseconds timeout) {
-  const auto decided = [this] {
+FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, std::uint64_t bytes,
+                                                      std::chrono::milliseconds timeout) {
+  const auto known = [&]() -> std::optional<DeviceWay> {
     const std::lock_guard lock(mutex_);
-    return deviceWay_;
+    const bool isEnough = deviceWay_ && (deviceWay_->isDecided || bytes < deviceWay_->leastBytes);
+    return isEnough ? deviceWay_ : std::nullopt;
   };
-  if (const auto way = decided()) return *way;
+  if (const auto way = known()) return *way;
   // To decide is to ask all ranks, once: of threads that make a group's first calls together one asks.
   const std::lock_guard deciding(deciding_);
-  if (const auto way = decided()) return *way;
-  const DeviceWay way = decide(membership, timeout);
+  if (const auto way = known()) return *way;
+  DeviceWay way = undecided(membership, timeout);
+  if (!way.isDecided && bytes >= way.leastBytes) way = decide(std::move(way), membership, timeout);
   settle(way, membership, timeout);
   return way;
 }
@@ -274,26 +278,34 @@ bool FairringBackend::DeviceWay::takes(Pattern pattern, std::uint64_t bytes) con
   return bytes >= leastByKind.at(static_cast<std::size_t>(kind));
 }
 
-// The choice depends on the facts that all ranks have published, and on what they tell of their devices. Unless it is
-// switched on explicitly, small calls are NCCL's, which has less latency; between sites that counts for less, because
-// the network there takes longer than either.
-FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::chrono::milliseconds timeout) const {
+// By the facts that all ranks have published. Unless it is switched on explicitly, small calls are NCCL's, which has
+// less latency; between sites that counts for less, because the network there takes longer than either.
+FairringBackend::DeviceWay FairringBackend::undecided(Membership& membership, std::chrono::milliseconds timeout) {
   constexpr std::uint64_t kLeastBytes = 1 << 20;
   constexpr std::uint64_t kLeastBytesBetweenSites = 64 << 10;
-  if (!membership.options().devices) return {.whyNccls = "FAIRRING_CUDA is off"};
-  const bool isAuto = membership.options().devicesOnTrial;
-  std::vector<RankFacts> facts = membership.factsOfAll(timeout);
-  if (isOneMachine(facts)) return {.whyNccls = kOneMachine};  // whatever the devices are
+  const MembershipOptions& options = membership.options();
+  if (!options.devices) return {.whyNccls = "FAIRRING_CUDA is off", .isDecided = true};
+  const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
+  if (isOneMachine(facts)) return {.whyNccls = kOneMachine, .isDecided = true};  // whatever the devices are
   DeviceWay way{.whyNccls = deviceObstacle(facts)};
-  if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
-  if (way.whyNccls.empty()) {
-    membership.group(timeout).awaitDevice(timeout);
-    way.whyNccls = membership.devices().askOfDevices(facts, timeout);
-  }
-  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts);
+  if (options.devicesOnTrial && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
+  way.isDecided = !way.whyNccls.empty();
   const std::uint64_t least = areInOneSite(facts) ? kLeastBytes : kLeastBytesBetweenSites;
-  way.leastBytes = membership.options().leastOnDevice.value_or(isAuto ? least : 0);
+  way.leastBytes = options.leastOnDevice.value_or(options.devicesOnTrial ? least : 0);
+  return way;
+}
+
+// By what the ranks tell of their devices. A group whose calls a trial may leave to NCCL is not connected for that:
+// it would notice deaths then, and end by them, which no call of its needs.
+FairringBackend::DeviceWay FairringBackend::decide(DeviceWay way, Membership& membership,
+                                                   std::chrono::milliseconds timeout) const {
+  const bool isAuto = membership.options().devicesOnTrial;
+  if (!isAuto) membership.group(timeout).awaitDevice(timeout);
+  std::vector<RankFacts> facts = membership.factsOfAll(timeout);
+  way.whyNccls = membership.devices().askOfDevices(facts, timeout);
+  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts, isAuto ? kLeastBesideOthers : kLeastMultiprocessors);
   way.isOnTrial = isAuto && way.whyNccls.empty();
+  way.isDecided = true;
   return way;
 }
 
@@ -309,12 +321,13 @@ std::string FairringBackend::fasterByNccl(const Membership& membership, const st
 FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& membership, const c10::Device& device,
                                                   std::chrono::milliseconds timeout) {
   const std::lock_guard trying(trying_);
-  if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
+  if (const DeviceWay decided = deviceWay(membership, way.leastBytes, timeout); !decided.isOnTrial) return decided;
   std::optional<TrialVerdict> verdict;
   try {
     const std::string layout = layoutOf(membership.factsOfAll(timeout), way.leastBytes);
     const auto stock = this->stock();
-    DeviceTrial trial(membership, *stock, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout);
+    DeviceTrial trial(membership, *stock, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout,
+                      areCallsOnDevicesOver);
     if (const auto earlier = rememberedByAll(membership, layout, timeout)) {
       verdict = trial.heed(*earlier);
     } else {

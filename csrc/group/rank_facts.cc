@@ -11,9 +11,6 @@ namespace {
 
 constexpr const char* kInterfaceAdvice =
     "; set TP_SOCKET_IFNAME on all ranks, or FAIRRING_SITE_IFNAME, to the interface of the job's network";
-// Ways down and up at level 0 run at once with 8 blocks each (device/nccl_communicator.h), and a block of NCCL's can
-// take a multiprocessor for itself. The rest is for our own kernels and the program's.
-constexpr int kLeastMultiprocessors = 24;
 
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
@@ -77,17 +74,16 @@ std::string deviceFabric(const std::vector<RankFacts>& facts) {
   return {};
 }
 
-std::string tooSmallDevice(const std::vector<RankFacts>& facts) {
+std::string tooSmallDevice(const std::vector<RankFacts>& facts, int least) {
   const std::vector<Place> places = devicePlacesOf(facts);
   std::set<std::string> machines;
   const auto isNew = [&machines](const Place& place) { return machines.insert(place.machine).second; };
   if (std::ranges::all_of(places, isNew)) return {};
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const int multiprocessors = facts[rank].device.multiprocessors;
-    if (multiprocessors >= kLeastMultiprocessors) continue;
+    if (multiprocessors >= least) continue;
     return concat(rankNamed(facts, rank), "a device of its has ", multiprocessors,
-                  " multiprocessors, and kernels of NCCL's ", "that wait for one another have room on ",
-                  kLeastMultiprocessors);
+                  " multiprocessors, and kernels of NCCL's that wait for one another have room on ", least);
   }
   return {};
 }

@@ -57,8 +57,13 @@ std::string deviceObstacle(const std::vector<RankFacts>& facts);
 // The first rank whose devices' memory a network reaches by itself, and by what; empty where there is none.
 std::string deviceFabric(const std::vector<RankFacts>& facts);
 // The first rank with a device that is too small for all kernels of NCCL's that a group of these has at once, each of
-// which waits for its peers; empty where there is none, or no such kernels.
-std::string tooSmallDevice(const std::vector<RankFacts>& facts);
+// which waits for its peers; empty where there is none, or no such kernels. least: multiprocessors that it needs.
+std::string tooSmallDevice(const std::vector<RankFacts>& facts, int least);
+// Ways down and up at level 0 run at once with 8 blocks each (device/nccl_communicator.h), and a block of NCCL's can
+// take a multiprocessor for itself. The rest of these is for our own kernels and the program's.
+constexpr int kLeastMultiprocessors = 24;
+// Has room besides for a communicator of the program's, with the most blocks that NCCL takes by itself, 32.
+constexpr int kLeastBesideOthers = 48;
 
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where a
 // rank listens on an address that another machine can't reach: that of loopback, or one that the other has itself.

@@ -124,7 +124,13 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
     """Asks the environment and the system only. The driver is asked at the first call on a CUDA tensor."""
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         host = CudaHost.from_environment()
+        membership.shares_queues = hardware_queues.are_shared_by_processes(host)
         obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
+        if torch.are_deterministic_algorithms_enabled():
+            obstacle = obstacle or (
+                "torch.use_deterministic_algorithms is on, and times decide whose sums they are: set FAIRRING_CUDA to "
+                "on or off"
+            )
         membership.device_obstacle = obstacle
         if not obstacle:
             membership.device_machine = config.machine or facts.device_machine(config.nccl_host)

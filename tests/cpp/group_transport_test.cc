@@ -217,11 +217,11 @@ TEST(RankFacts, TellWhichDeviceIsTooSmallForNcclsKernelsOfTheGroup) {
   std::vector<RankFacts> facts{factsOf("a"), factsOf("b")};
   facts[0].device.multiprocessors = 132;
   facts[1].device.multiprocessors = 23;
-  EXPECT_EQ(tooSmallDevice(facts), "") << "a rank that is alone on its machine has no such kernels";
+  EXPECT_EQ(tooSmallDevice(facts, 24), "") << "a rank that is alone on its machine has no such kernels";
   facts[0].device.machine = facts[1].device.machine = "nvlink-1";
-  EXPECT_EQ(tooSmallDevice(facts).find("rank 1 (host-of-b): a device of its has 23 multiprocessors"), 0);
+  EXPECT_EQ(tooSmallDevice(facts, 24).find("rank 1 (host-of-b): a device of its has 23 multiprocessors"), 0);
   facts[1].device.multiprocessors = 24;
-  EXPECT_EQ(tooSmallDevice(facts), "");
+  EXPECT_EQ(tooSmallDevice(facts, 24), "");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Settings read() {
   Settings read;
   read.devices = number("EMULATED_CUDA_DEVICES", 4);
   read.deviceBytes = static_cast<std::size_t>(number("EMULATED_CUDA_MEMORY_MIB", 4096)) << 20;
-  read.multiprocessors = number("EMULATED_CUDA_MULTIPROCESSORS", 40);
+  read.multiprocessors = number("EMULATED_CUDA_MULTIPROCESSORS", 132);
   read.generation = number("EMULATED_CUDA_GENERATION", 9);
   read.seed = static_cast<unsigned>(number("EMULATED_CUDA_SEED", 1));
   read.lateMicroseconds = number("EMULATED_CUDA_LATE_US", 0);

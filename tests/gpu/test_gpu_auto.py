@@ -220,7 +220,7 @@ def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> No
     ("of_all", "of_last", "words"),
     [
         ({}, {"NCCL_NET_PLUGIN": "aws-ofi"}, "faster than the host's memory: that of NCCL_NET_PLUGIN=aws-ofi"),
-        ({}, {"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
+        ({}, {"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING is on"),
         # In the place of ibv, which needs cards: rails of TensorPipe's.
         ({"FAIRRING_TRANSPORT": "tensorpipe:shm"}, {}, "its rails would take shm, which NCCL takes without"),
     ],
@@ -278,6 +278,87 @@ def _called_first_by_two_threads(_rank: int) -> list[float]:
 def test_threads_whose_calls_come_first_share_a_trial() -> None:
     ranks = start("2x1", environment={**AUTO, **SLOW_NCCL})
     assert ranks.run(_called_first_by_two_threads) == [[2.0, 2.0]] * 2
+    assert ranks.close() == [0, 0]
+
+
+def _second_group_without_a_kernel(rank: int) -> tuple[str, float]:
+    """A group of the same ranks whose accelerator can't be made on rank 1."""
+    group: Any = dist.new_group(backend="fairring")
+    if rank == 1:
+        ctypes.CDLL("libcudart.so.13").cudaEmulatedFail(b"cuFuncLoad", b"_core", 0)
+    tensor = torch.ones(LARGE, device="cuda")
+    dist.all_reduce(tensor, group=group)
+    return _core.device_way(backend_of(group, "cuda")) or "", tensor[-1].item()
+
+
+@emulated_devices.only_there
+def test_an_accelerator_that_can_not_be_made_is_a_verdict_where_one_is_remembered_too() -> None:
+    ranks = start("2x1", environment={**AUTO, **SLOW_NCCL})
+    for were_ours, _ in ranks.run(_calls):
+        assert were_ours == [False, True, False, True]
+    for way, total in ranks.run(_second_group_without_a_kernel):
+        assert f"{WAY} NCCL's as a whole: rank 1 (" in way
+        assert "cuFuncLoad on CUDA device 1" in way
+        assert total == 2.0
+    assert ranks.close() == [0, 0]
+
+
+def _small_call_behind_which_a_message_goes(rank: int) -> tuple[float, str | None]:
+    """The other rank makes the call when the message has come."""
+    message = torch.full((1,), 3.0, device="cuda")
+    _exchange_once(rank)
+    dist.broadcast(torch.ones(SMALL, device="cuda"), 0)  # NCCL connects
+    tensor = torch.ones(SMALL, device="cuda")
+    if rank == 0:
+        work: Any = dist.all_reduce(tensor, async_op=True)
+        dist.send(message, 1)
+        work.wait()
+    else:
+        dist.recv(message.zero_(), 0)
+        assert message.item() == 3.0
+        dist.all_reduce(tensor)
+    return tensor.sum().item(), _core.device_way(backend_of(device="cuda"))
+
+
+def _exchange_once(rank: int) -> None:
+    """So that NCCL has a communicator for messages."""
+    message = torch.zeros(1, device="cuda")
+    dist.send(message, 1) if rank == 0 else dist.recv(message, 0)
+
+
+@emulated_devices.only_there
+def test_calls_that_are_too_small_for_a_trial_wait_for_no_rank() -> None:
+    ranks = start("2x1", environment=AUTO)
+    for total, way in ranks.run(_small_call_behind_which_a_message_goes):
+        assert total == 2.0 * SMALL
+        assert not way, "nothing was to be decided"
+    assert ranks.close() == [0, 0]
+
+
+def _first_call_while_a_message_is_awaited(rank: int) -> tuple[float, float, str]:
+    """What comes of the call, and of the message, which the other rank sends behind the call."""
+    there = 1 - rank
+    ways: list[Any] = [dist.new_group(backend="fairring") for _ in range(2)]  # of messages to rank 0, and to rank 1
+    for receiver, group in enumerate(ways):
+        message = torch.zeros(1, device="cuda")
+        dist.recv(message, there, group=group) if rank == receiver else dist.send(message, there, group=group)
+    dist.all_reduce(torch.ones(SMALL, device="cuda"))
+    torch.cuda.synchronize()
+    received: Any = dist.irecv(message, there, group=ways[rank])
+    tensor = torch.ones(LARGE, device="cuda")
+    dist.all_reduce(tensor)
+    dist.send(torch.full((1,), 5.0, device="cuda"), there, group=ways[there])
+    received.wait()
+    return message.item(), tensor[-1].item(), _core.device_way(backend_of(device="cuda")) or ""
+
+
+@emulated_devices.only_there
+def test_a_trial_is_not_begun_while_a_call_of_the_programs_waits_for_another_rank() -> None:
+    """Memory that is allocated or freed waits for the device, and the device for what comes behind the trial."""
+    ranks = start("2x1", timeout_seconds=8, environment=AUTO)
+    for message, total, way in ranks.run(_first_call_while_a_message_is_awaited):
+        assert (message, total) == (5.0, 2.0)
+        assert "the device was busy with earlier work of the program's for 4000 ms" in way
     assert ranks.close() == [0, 0]
 
 
