@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -33,14 +33,14 @@ TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 class Cuda(NamedTuple):
     """The calls on CUDA tensors that Fairring carries out."""
 
-    use: str = "off"  # or "on", "auto", "host"
+    use: str = "auto"  # or "on", "off", "host"
     least_bytes: int | None = None  # of a call; None: what goes with the use
 
     def __str__(self) -> str:
         return self.use if self.least_bytes is None else f"{self.use}:{self.least_bytes}"
 
 
-OFF = Cuda()
+BY_TRIAL = Cuda()
 HOST = Cuda("host")  # all of them, on copies in the host's memory: NCCL has no part in them
 
 
@@ -51,15 +51,18 @@ class CudaHost:
     Most are CUDA's, NCCL's and torchrun's own. Nothing is refused here: the group's Config does that.
     """
 
-    use: str = OFF.use
+    use: str = BY_TRIAL.use
     has_site: bool = False
-    is_one_machine: bool = False  # by torchrun's WORLD_SIZE and LOCAL_WORLD_SIZE
+    is_one_machine: bool = False  # by torchrun's variables, or those of Slurm and Open MPI
+    is_rank: bool = False  # by a launcher's variables
+    replaces_gloo: bool = False  # FAIRRING_REPLACE
     queues: str = ""  # CUDA_DEVICE_MAX_CONNECTIONS; empty: CUDA's own number
     mps_pipes: Path = Path("/tmp/nvidia-mps")  # CUDA_MPS_PIPE_DIRECTORY; CUDA's default
     net_plugin: str = ""  # NCCL_NET_PLUGIN
     library_path: str = ""  # LD_LIBRARY_PATH
-    blocking: tuple[str, ...] = ()  # those of BLOCKING that are 1
+    blocking: tuple[str, ...] = ()  # those of BLOCKING that are on
 
+    RANKS: ClassVar = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
     BLOCKING: ClassVar = ("CUDA_LAUNCH_BLOCKING", "NCCL_COMM_BLOCKING", "NCCL_LAUNCH_ORDER_IMPLICIT")
 
     @classmethod
@@ -69,17 +72,25 @@ class CudaHost:
         def text(name: str) -> str:
             return variables.get(name, "").strip()
 
-        world = text("WORLD_SIZE")
         return cls(
-            use=text("FAIRRING_CUDA").partition(":")[0] or OFF.use,
+            use=text("FAIRRING_CUDA").partition(":")[0] or BY_TRIAL.use,
             has_site=bool(text("FAIRRING_SITE")),
-            is_one_machine=world != "" and world == text("LOCAL_WORLD_SIZE"),
+            is_one_machine=next((one == all_of_it for one, all_of_it in cls._sizes(text) if all_of_it), False),
+            is_rank=any(text(name) for name in cls.RANKS),
+            replaces_gloo=bool(text("FAIRRING_REPLACE")),
             queues=text("CUDA_DEVICE_MAX_CONNECTIONS"),
             mps_pipes=Path(text("CUDA_MPS_PIPE_DIRECTORY") or cls.mps_pipes),
             net_plugin=text("NCCL_NET_PLUGIN"),
             library_path=text("LD_LIBRARY_PATH"),
-            blocking=tuple(name for name in cls.BLOCKING if text(name) == "1"),
+            blocking=tuple(name for name in cls.BLOCKING if text(name) not in ("", "0")),
         )
+
+    @staticmethod
+    def _sizes(text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+        """By the innermost launcher first: what one machine has, and the job."""
+        yield text("LOCAL_WORLD_SIZE"), text("WORLD_SIZE")
+        yield text("OMPI_COMM_WORLD_LOCAL_SIZE"), text("OMPI_COMM_WORLD_SIZE")
+        yield "1", text("SLURM_STEP_NUM_NODES")
 
 
 class ConfigError(ValueError):
@@ -117,10 +128,10 @@ VARIABLES = (
     ),
     Variable(
         "FAIRRING_CUDA",
-        "off",
-        "on: all-reduces and their halves go over the rails on CUDA too; auto: those that a trial shows to be quicker "
-        "than NCCL's. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU. host: "
-        "all calls go through the host's memory, without NCCL.",
+        "auto",
+        "Calls on CUDA tensors. auto: all-reduces and their halves between machines are Fairring's where a trial shows "
+        "it faster than NCCL, all others NCCL's; off: all are NCCL's; on: all that Fairring can carry out are its own. "
+        "auto:SIZE, on:SIZE: calls of that size and above. host: all go through the host's memory, without NCCL.",
     ),
     Variable(
         "FAIRRING_ON_ERROR",
@@ -365,7 +376,7 @@ class Config:
     site: str = field(default="", metadata=_of("FAIRRING_SITE", _name))
     # None: the same as `interfaces`.
     site_interfaces: tuple[str, ...] = field(default=(), metadata=_of("FAIRRING_SITE_IFNAME", _names))
-    cuda: Cuda = field(default=OFF, metadata=_of("FAIRRING_CUDA", _cuda))
+    cuda: Cuda = field(default=BY_TRIAL, metadata=_of("FAIRRING_CUDA", _cuda))
     # Or "raise", "exit".
     on_error: str = field(default="auto", metadata=_of("FAIRRING_ON_ERROR", _either("auto", "raise", "exit")))
     replace: str = field(default="", metadata=_of("FAIRRING_REPLACE", _replaced))  # or "gloo"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fairring import hardware_queues, nccls
 from fairring.config import CudaHost
 
@@ -15,10 +17,10 @@ def obstacle(host: CudaHost, why_no_cuda: str) -> str:
 
 
 def in_words(host: CudaHost, why_no_cuda: str) -> str:
-    """One sentence, for `fairring check`; empty where FAIRRING_CUDA does not leave it open."""
+    """One sentence, for `fairring check`, of a job's ranks; empty where FAIRRING_CUDA does not leave it open."""
     if host.use != "auto":
         return ""
-    if reason := obstacle(hardware_queues.after_import(host), why_no_cuda):
+    if reason := obstacle(hardware_queues.after_import(replace(host, is_rank=True)), why_no_cuda):
         return f"calls on CUDA tensors are NCCL's: {reason}"
     if fabric := nccls.fabric(host):
         return f"calls on CUDA tensors are NCCL's inside a site, by a faster network: {fabric}"

@@ -46,11 +46,15 @@ def after_import(host: CudaHost) -> CudaHost:
 
 
 def _are_needed(host: CudaHost) -> bool:
-    """False too where all calls are known to be NCCL's: a context with more queues takes longer to be made."""
+    """False too where all calls are known to be NCCL's: a context with more queues takes longer to be made.
+
+    With auto only in a rank that imports Fairring by itself. Processes that others start inherit the variable, and may
+    be programs that want another number.
+    """
     if host.use not in ("on", "auto") or host.is_one_machine or host.queues or are_shared_by_processes(host):
         return False
     is_left_to_nccl = nccls.reason(host) or (not host.has_site and nccls.fabric(host))
-    return host.use == "on" or not is_left_to_nccl
+    return host.use == "on" or (host.is_rank and not host.replaces_gloo and not is_left_to_nccl)
 
 
 def are_shared_by_processes(host: CudaHost) -> bool:

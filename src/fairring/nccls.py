@@ -26,7 +26,7 @@ EFFECTS = {
 
 def reason(host: CudaHost) -> str:
     """The first setting with which nothing would overlap; empty: there is none."""
-    return f"{host.blocking[0]}=1, with which {EFFECTS[host.blocking[0]]}" if host.blocking else ""
+    return f"{host.blocking[0]} is on, with which {EFFECTS[host.blocking[0]]}" if host.blocking else ""
 
 
 def fabric(host: CudaHost) -> str:

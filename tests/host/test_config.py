@@ -161,8 +161,8 @@ def test_other_numbers_of_helpers_are_errors(text: str) -> None:
         read(FAIRRING_HELPERS=text)
 
 
-def test_cuda_is_off_unless_switched_on_and_must_be_so_on_all_ranks() -> None:
-    assert read().cuda.use == "off"
+def test_a_trial_decides_on_cuda_unless_a_user_does_alike_on_all_ranks() -> None:
+    assert read().cuda.use == "auto"
     assert read(FAIRRING_CUDA="on").cuda == ("on", None)
     assert read(FAIRRING_CUDA="auto:4MiB").cuda == ("auto", 4 << 20)
     assert read(FAIRRING_CUDA="host").cuda == ("host", None)

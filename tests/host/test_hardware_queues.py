@@ -1,4 +1,4 @@
-"""The number of hardware queues that the streams of a CUDA device have under FAIRRING_CUDA=on."""
+"""The number of hardware queues that Fairring asks of CUDA for the streams of a device."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fairring.hardware_queues import VARIABLE
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setenv("FAIRRING_CUDA", "on")
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv(VARIABLE, "8")  # so that it is put back
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr("torch.version.cuda", "13.0")
@@ -23,7 +24,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize("cuda", ["on", "auto", "auto:4MiB"])
+@pytest.mark.parametrize("cuda", ["on", "auto", "auto:4MiB", ""])
 def test_they_are_raised_where_nobody_has_chosen(environment: pytest.MonkeyPatch, cuda: str) -> None:
     environment.setenv("FAIRRING_CUDA", cuda)
     hardware_queues.raise_their_number()
@@ -36,7 +37,7 @@ def test_a_choice_stands(environment: pytest.MonkeyPatch) -> None:
     assert os.environ[VARIABLE] == "16"
 
 
-@pytest.mark.parametrize("cuda", ["off", ""])
+@pytest.mark.parametrize("cuda", ["off", "host"])
 def test_nothing_is_set_where_cuda_is_not_ours(environment: pytest.MonkeyPatch, cuda: str) -> None:
     environment.setenv("FAIRRING_CUDA", cuda)
     hardware_queues.raise_their_number()
@@ -55,6 +56,10 @@ def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -
         ("on", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
         ("auto", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
         ("auto", {"NCCL_COMM_BLOCKING": "1"}),
+        ("auto", {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}),
+        ("auto", {"SLURM_STEP_NUM_NODES": "1"}),
+        ("auto", {"FAIRRING_REPLACE": "gloo"}),
+        ("auto", {"RANK": ""}),
     ],
 )
 def test_nothing_is_set_where_all_calls_are_nccls(

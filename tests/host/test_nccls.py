@@ -37,9 +37,9 @@ def test_a_host_without_any_of_it_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("variables", "word"),
     [
-        ({"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
-        ({"NCCL_COMM_BLOCKING": "1"}, "NCCL_COMM_BLOCKING=1"),
-        ({"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}, "NCCL_LAUNCH_ORDER_IMPLICIT=1"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING is on"),
+        ({"NCCL_COMM_BLOCKING": "1"}, "NCCL_COMM_BLOCKING is on"),
+        ({"NCCL_LAUNCH_ORDER_IMPLICIT": "2"}, "NCCL_LAUNCH_ORDER_IMPLICIT is on"),
         ({"NCCL_COMM_BLOCKING": "0"}, ""),
     ],
 )
