@@ -26,7 +26,7 @@ std::vector<CudaStream> makeStreams(int device) {
 
 class CudaAccelerator final : public Accelerator {
  public:
-  CudaAccelerator(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst)
+  CudaAccelerator(const NcclPlace& place, const NcclRanks& machine, const NcclPatience& patience)
       : device_(place.device),
         memory_(device_),
         words_(device_),
@@ -34,7 +34,7 @@ class CudaAccelerator final : public Accelerator {
         sums_(device_),
         poison_(device_),
         streams_(makeStreams(device_)),
-        levelZero_(place, fromFirst, sums_) {}
+        levelZero_(place, machine.fromFirst, patience, sums_) {}
 
   ~CudaAccelerator() override {
     try {
@@ -115,9 +115,8 @@ std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const Ncc
                         .ranks = machine.count,
                         .device = device,
                         .who = concat("rank ", rank, ", on CUDA device ", device),
-                        .patience = patience,
                         .limits = limits};
-  return std::make_unique<CudaAccelerator>(place, machine.fromFirst);
+  return std::make_unique<CudaAccelerator>(place, machine, patience);
 }
 
 }  // namespace fairring

@@ -105,23 +105,30 @@ bool succeeded(ncclResult_t result) { return result == ncclSuccess || result == 
 }  // namespace
 
 LevelZero::LevelZero(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst,
-                     const DeviceSums& sums)
+                     const NcclPatience& patience, const DeviceSums& sums)
     : place_(place), sums_(sums) {
   if (place.ranks == 1) return;
-  const std::string id = fromFirst(place.rank == 0 ? NcclCommunicator::makeId() : std::string());
-  scatters_ = std::make_unique<NcclCommunicator>(place, id);
-  gathers_ = scatters_->split();
-  connect();
+  const auto nextId = [&] { return fromFirst(place.rank == 0 ? NcclCommunicator::makeId() : std::string()); };
+  const std::string forScatters = nextId();
+  const std::string forGathers = nextId();
+  scatters_ = std::make_unique<NcclCommunicator>(place);
+  gathers_ = std::make_unique<NcclCommunicator>(place);
+  std::future<void> connected = std::async(std::launch::async, [&] { connect(forScatters, forGathers); });
+  await(connected, patience);
 }
 
 // One of each call, since NCCL connects ranks, and takes memory, when it is first asked for something.
-void LevelZero::connect() {
+void LevelZero::connect(const std::string& forScatters, const std::string& forGathers) {
+  const CurrentDevice current(place_.device);
   const auto ranks = static_cast<std::size_t>(place_.ranks);
   firsts_ = deviceMemory(2 * ranks * kFirstBytes, place_.device);
   const CudaStream stream(place_.device);
   try {
+    scatters_->join(forScatters);
+    gathers_->join(forGathers);
     callFirst(firsts_.get(), firsts_.get() + ranks * kFirstBytes, stream.get());
-  } catch (const Failure&) {
+    stream.synchronize();
+  } catch (...) {
     abort();  // before the memory goes: what is enqueued may wait for a rank that never comes, and CUDA for that
     throw;
   }
@@ -138,22 +145,33 @@ void LevelZero::callFirst(std::byte* all, std::byte* mine, cudaStream_t stream) 
                     [&](ncclComm_t comm) { return ncclAllGather(mine, all, kFirstBytes, ncclUint8, comm, stream); });
   gathers_->enqueue("ncclBroadcast",
                     [&](ncclComm_t comm) { return ncclBroadcast(mine, all, kFirstBytes, ncclUint8, 0, comm, stream); });
-  const auto reached = std::make_shared<std::promise<void>>();  // outlives this call where it ends before
-  callFrom(stream, [reached] { reached->set_value(); }, place_.device);
-  await(reached->get_future());
 }
 
-void LevelZero::await(const std::future<void>& over) const {
+void LevelZero::await(std::future<void>& connected, const NcclPatience& patience) {
   constexpr std::chrono::milliseconds kBetweenLooks{10};
-  const std::chrono::milliseconds limit = place_.patience.timeout;  // 0: none
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (over.wait_for(kBetweenLooks) != std::future_status::ready) {
-    check(!place_.patience.hasEnded(), ErrorKind::Aborted, place_.who, ": NCCL's first calls between the ",
-          place_.ranks, " ranks of the machine were under way when the group failed");
-    check(limit.count() == 0 || std::chrono::steady_clock::now() < end, ErrorKind::Timeout, place_.who,
-          ": NCCL's first calls between the ", place_.ranks, " ranks of the machine were not through after ",
-          limit.count(), " ms: look at the other ranks' output, and at NCCL's with NCCL_DEBUG=INFO");
+  const auto end = std::chrono::steady_clock::now() + patience.timeout;
+  const bool isForEver = patience.timeout.count() == 0;
+  while (connected.wait_for(kBetweenLooks) != std::future_status::ready) {
+    if (patience.hasEnded())
+      throw Failure(makeError(ErrorKind::Aborted, breakOff(connected), " because the group had failed"));
+    if (!isForEver && std::chrono::steady_clock::now() >= end) {
+      throw Failure(makeError(ErrorKind::Timeout, breakOff(connected), " after ", patience.timeout.count(),
+                              " ms: a rank has not come that far; look at the others' output, and at NCCL's with ",
+                              "NCCL_DEBUG=INFO"));
+    }
   }
+  connected.get();
+}
+
+// Returns what the other thread was in.
+std::string LevelZero::breakOff(std::future<void>& connected) {
+  abort();
+  try {
+    connected.get();
+  } catch (const Failure& ended) {
+    return ended.error().text();
+  }
+  return concat(place_.who, ": NCCL's first calls between the ", place_.ranks, " ranks of the machine were given up");
 }
 
 // Many that are scaled alike are copied first, if that takes fewer launches.

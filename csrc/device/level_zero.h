@@ -21,6 +21,7 @@
 #include <string>
 
 #include "device/nccl_communicator.h"
+#include "device/nccl_patience.h"
 #include "exchange/exchange.h"
 #include "kernels/device_sums.h"
 
@@ -28,13 +29,14 @@ namespace fairring {
 
 class LevelZero {
  public:
-  // fromFirst: gives every rank of the machine the text of its first one. Waits for the machine's ranks. Each call of
-  // NCCL's has been made once then, with few bytes; NCCL connects for each of its algorithms, so the first call of a
-  // size for which it takes another connects again.
-  // `sums`, which outlive this, scale and copy.
+  // fromFirst: gives every rank of the machine the text of its first one. Waits for the machine's ranks, no longer than
+  // the patience says: a thread of its own is in NCCL meanwhile. Each call of NCCL's has been made once then, with few
+  // bytes. `sums`, which outlive this, scale and copy.
   LevelZero(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst,
-            const DeviceSums& sums);
+            const NcclPatience& patience, const DeviceSums& sums);
 
+  // NCCL connects for each of its algorithms, so the first call of a size for which it takes another waits for the
+  // machine's ranks again, until abort().
   void reduceScatter(cudaStream_t stream, const Slice& slice);
   void allGather(cudaStream_t stream, const Slice& slice);
   void load(cudaStream_t stream, const Slice& slice) const;
@@ -42,9 +44,10 @@ class LevelZero {
   void abort() noexcept;
 
  private:
-  void connect();
+  void connect(const std::string& forScatters, const std::string& forGathers);
   void callFirst(std::byte* all, std::byte* mine, cudaStream_t stream);
-  void await(const std::future<void>& over) const;
+  void await(std::future<void>& connected, const NcclPatience& patience);
+  std::string breakOff(std::future<void>& connected);
   void pack(cudaStream_t stream, const Slice& slice) const;
   void scale(cudaStream_t stream, const Slice& slice, const Reduction& reduction) const;
   void scatter(cudaStream_t stream, const Slice& slice, const std::byte* from);

@@ -8,7 +8,6 @@ FAIRRING_LOADED(ncclGetErrorString);
 FAIRRING_LOADED(ncclGetLastError);
 FAIRRING_LOADED(ncclGetUniqueId);
 FAIRRING_LOADED(ncclCommInitRankConfig);
-FAIRRING_LOADED(ncclCommSplit);
 FAIRRING_LOADED(ncclCommGetAsyncError);
 FAIRRING_LOADED(ncclCommFinalize);
 FAIRRING_LOADED(ncclCommDestroy);

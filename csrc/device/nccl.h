@@ -43,7 +43,6 @@ extern const char* (*const ncclGetLastError)(ncclComm_t comm);
 extern ncclResult_t (*const ncclGetUniqueId)(ncclUniqueId* id);
 extern ncclResult_t (*const ncclCommInitRankConfig)(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                                     ncclConfig_t* config);
-extern ncclResult_t (*const ncclCommSplit)(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config);
 extern ncclResult_t (*const ncclCommGetAsyncError)(ncclComm_t comm, ncclResult_t* state);
 extern ncclResult_t (*const ncclCommFinalize)(ncclComm_t comm);
 extern ncclResult_t (*const ncclCommDestroy)(ncclComm_t comm);

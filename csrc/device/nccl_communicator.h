@@ -1,15 +1,16 @@
-// A communicator of NCCL, in its non-blocking mode: no call waits for other ranks longer than the timeout says, and
-// abort() ends whatever is under way.
+// A communicator of NCCL, in its blocking mode: a call puts its kernels into their streams on the caller's thread.
+// Where NCCL connects ranks for it, which it does for each of its algorithms, the call waits for them, for as long as
+// they take. abort() ends that wait too: whoever may not wait for ever has another thread call it.
 //
-// NCCL has no way to tell that something is through, so a thread that waits looks again and again: all the time at
-// first, then a tenth of a millisecond apart; abort() wakes it. What is enqueued is enqueued by one thread at a time,
-// in the same order on all ranks. abort() may come from any other thread, at any time. All of it throws Failure, and
-// names the call, this rank, and what NCCL says.
+// NCCL frees a communicator that is aborted, even if a thread is still in a call with it. So abort() first lets NCCL
+// set the flag that ends what waits, then it waits until that thread is out, and only then NCCL frees.
+//
+// join() and enqueue() are called by one thread at a time, in the same order on all ranks. abort() may come from any
+// other thread, at any time. All of it throws Failure, and names the call, this rank, and what NCCL says.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -17,7 +18,6 @@
 #include "base/error.h"
 #include "device/nccl.h"
 #include "device/nccl_limits.h"
-#include "device/nccl_patience.h"
 
 namespace fairring {
 
@@ -27,7 +27,6 @@ struct NcclPlace {
   int ranks = 1;
   int device = 0;
   std::string who;  // this rank, for errors: "rank 3, on CUDA device 1"
-  NcclPatience patience;
   NcclLimits limits = {};
 };
 
@@ -40,10 +39,10 @@ class NcclCommunicator {
   // The text of a new unique id, which one rank makes and all others are to be given.
   static std::string makeId();
 
-  // All ranks of the communicator at once; waits for them.
-  NcclCommunicator(NcclPlace place, const std::string& id);
-  // A second one of the same ranks, with resources of its own. All ranks at once; waits for them.
-  std::unique_ptr<NcclCommunicator> split();
+  explicit NcclCommunicator(NcclPlace place) : place_(std::move(place)) {}
+  // All ranks at once, with the same id, before any other call; waits for them.
+  void join(const std::string& id);
+  // All that was enqueued has ended: NCCL would wait for it.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -53,24 +52,22 @@ class NcclCommunicator {
   using Calls = std::function<ncclResult_t(ncclComm_t)>;
   void enqueue(const char* name, const Calls& calls);
 
-  void abort() noexcept;
-  // All of one device. One after the other would hang where the first's kernels stand behind the second's: abort()
-  // waits for those of its own communicator. In the same order each time.
+  // All of one device. One after the other would hang where the first's kernels stand behind the second's: NCCL waits
+  // for those of a communicator before it frees it. In the same order each time.
   static void abortTogether(std::span<NcclCommunicator* const> communicators) noexcept;
 
  private:
-  explicit NcclCommunicator(NcclPlace place) : place_(std::move(place)) {}
   using Lock = std::unique_lock<std::mutex>;
+  void settle(const char* name, ncclResult_t returned);
   ncclResult_t stateAfter(ncclResult_t returned) const;
-  void settle(const char* name, ncclResult_t returned, Lock& lock);
   Error failure(const char* name, ncclResult_t result) const;
   ncclComm_t giveUp() noexcept;
-  void abandon() noexcept;
 
   const NcclPlace place_;
-  std::mutex mutex_;  // held during each call of NCCL, not between looks
+  std::mutex inside_;  // held while a thread calls NCCL with it, also while that waits for ranks; before the next
+  std::mutex mutex_;   // guards the rest; held only where NCCL waits for nobody
   std::condition_variable aborting_;
-  bool aborted_ = false;       // under the mutex, as the next
+  bool aborted_ = false;
   ncclComm_t comm_ = nullptr;  // none once aborted
 };
 

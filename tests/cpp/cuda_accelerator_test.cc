@@ -15,6 +15,7 @@ namespace fairring {
 namespace {
 
 constexpr std::uint64_t kElements = 1000;
+constexpr char kJoining[] = "rank 3, on CUDA device 0: ncclCommInitRankConfig between the 2 ranks of the machine";
 
 class CudaAccelerators : public testing::Test {
  protected:
@@ -36,6 +37,17 @@ class CudaAccelerators : public testing::Test {
     slice.scale = scale;
     slice.image = image;
     return slice;
+  }
+
+  // Of making one with a rank that never comes.
+  static Error errorAlone(const NcclPatience& patience) {
+    const auto fromFirst = [](const std::string& mine) { return mine; };
+    try {
+      makeCudaAccelerator(kDevice, 3, {.index = 0, .count = 2, .fromFirst = fromFirst}, patience);
+    } catch (const Failure& failure) {
+      return failure.error();
+    }
+    return {};
   }
 
   Accelerator& accelerator() { return *accelerator_; }
@@ -114,6 +126,22 @@ TEST_F(CudaAccelerators, CarryBlocksBetweenUsersMemoryAndTheImage) {
 }
 
 TEST_F(CudaAccelerators, AreEndedByAnAbortWithoutHavingDoneAnything) { accelerator().abort(); }
+
+TEST_F(CudaAccelerators, WaitForTheMachinesRanksNoLongerThanTheTimeout) {
+  const Error error = errorAlone({.timeout = std::chrono::milliseconds(300)});
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+  EXPECT_TRUE(error.text().starts_with(kJoining)) << error.text();
+  EXPECT_NE(error.text().find("after 300 ms"), std::string::npos) << error.text();
+}
+
+TEST_F(CudaAccelerators, WaitForTheMachinesRanksNoLongerThanTheGroupLives) {
+  std::atomic<int> looks{0};
+  const Error error = errorAlone({.timeout = {}, .isOver = [&looks] { return ++looks > 3; }});
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error.kind(), ErrorKind::Aborted);
+  EXPECT_TRUE(error.text().starts_with(kJoining)) << error.text();
+}
 
 TEST(LevelZeroCopies, JoinPiecesOfOneTensorAlone) {
   constexpr std::size_t kPieces = 4;

@@ -99,7 +99,6 @@ SAME_CALL(ncclGetErrorString);
 SAME_CALL(ncclGetLastError);
 SAME_CALL(ncclGetUniqueId);
 SAME_CALL(ncclCommInitRankConfig);
-SAME_CALL(ncclCommSplit);
 SAME_CALL(ncclCommGetAsyncError);
 SAME_CALL(ncclCommFinalize);
 SAME_CALL(ncclCommDestroy);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "call_counts.h"
 #include "emulated.h"
 #include "faults.h"
 #include "nccl_communicator.h"
@@ -27,7 +28,8 @@ namespace {
 
 thread_local int depth = 0;  // of groups
 thread_local std::vector<std::pair<ncclComm_t, Call>> waiting;
-thread_local std::vector<std::shared_ptr<Communicator>> aborting;
+thread_local std::vector<std::shared_ptr<Communicator>> joining;
+thread_local std::vector<ncclComm_t> aborting;
 thread_local std::string lastError;
 
 ncclResult_t refused(ncclResult_t result, std::string why) {
@@ -44,6 +46,11 @@ bool isBlocking(const ncclConfig_t* config) {
   return config == nullptr || config->blocking != 0;
 }
 
+std::string libraryOf(const void* caller) {
+  Dl_info from;
+  return dladdr(caller, &from) == 0 ? "" : from.dli_fname;
+}
+
 struct Configured {
   std::string library;  // whose call it was
   std::string config;
@@ -52,14 +59,13 @@ std::mutex configuring;  // the next
 std::vector<Configured> configured;
 
 void noteConfig(const void* caller, const ncclConfig_t* config) {
-  Dl_info from;
-  if (config == nullptr || dladdr(caller, &from) == 0) return;
+  if (config == nullptr) return;
   const auto shown = [](int value) { return value == NCCL_CONFIG_UNDEF_INT ? "none" : std::to_string(value); };
   const std::lock_guard lock(configuring);
-  configured.push_back({from.dli_fname, "cluster " + shown(config->cgaClusterSize) + ", blocks " +
-                                            shown(config->minCTAs) + " to " + shown(config->maxCTAs) +
-                                            ", traffic class " + shown(config->trafficClass) + ", network " +
-                                            (config->netName == nullptr ? "none" : config->netName)});
+  configured.push_back({libraryOf(caller), "cluster " + shown(config->cgaClusterSize) + ", blocks " +
+                                               shown(config->minCTAs) + " to " + shown(config->maxCTAs) +
+                                               ", traffic class " + shown(config->trafficClass) + ", network " +
+                                               (config->netName == nullptr ? "none" : config->netName)});
 }
 
 ncclResult_t issue(const std::vector<std::pair<ncclComm_t, Call>>& all) {
@@ -90,6 +96,23 @@ ncclResult_t add(ncclComm_t comm, Call call) {
   if (depth == 0) return issue({{comm, call}});
   waiting.emplace_back(comm, call);
   return ncclSuccess;
+}
+
+ncclResult_t joinAll(const std::vector<std::shared_ptr<Communicator>>& all) {
+  ncclResult_t result = ncclSuccess;
+  for (const auto& one : all) {
+    if (one->isBlocking() != all.front()->isBlocking())
+      return refused(ncclInvalidArgument, "communicators that block, and others, in one group");
+    if (const ncclResult_t joined = one->join(); joined != ncclSuccess) result = joined;
+  }
+  return result;
+}
+
+void freeAborted(ncclComm_t comm) {
+  if (comm->communicator->isInCall())
+    emulated::fatal("NCCL: a communicator is freed under a thread that is in a call with it");
+  comm->communicator->release();
+  delete comm;
 }
 
 }  // namespace
@@ -136,8 +159,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   noteConfig(__builtin_return_address(0), config);
   int device = 0;
   cudaGetDevice(&device);
-  *comm = new ncclComm{std::make_shared<Communicator>(id.internal, rank, ranks, device, isBlocking(config))};
-  return (*comm)->communicator->join();
+  const bool isFairrings = libraryOf(__builtin_return_address(0)).find("_core") != std::string::npos;
+  *comm =
+      new ncclComm{std::make_shared<Communicator>(id.internal, rank, ranks, device, isBlocking(config), !isFairrings)};
+  if (depth == 0) return (*comm)->communicator->join();
+  joining.push_back((*comm)->communicator);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
@@ -160,6 +187,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
+  emulated::countCall("ncclCommGetAsyncError", __builtin_return_address(0));
   *result = comm->communicator->state();
   return ncclSuccess;
 }
@@ -189,15 +217,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+// In a group this tells the communicator's calls to end, and the group's end frees it.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  const auto communicator = std::move(comm->communicator);
-  delete comm;
-  communicator->abort();
+  comm->communicator->abort();
   if (depth > 0) {
-    aborting.push_back(communicator);
+    aborting.push_back(comm);
   } else {
-    communicator->release();
+    freeAborted(comm);
   }
   return ncclSuccess;
 }
@@ -209,8 +236,10 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
-  for (const auto& communicator : std::exchange(aborting, {})) communicator->release();
+  for (const ncclComm_t comm : std::exchange(aborting, {})) freeAborted(comm);
   const auto calls = std::exchange(waiting, {});
+  const auto joined = joinAll(std::exchange(joining, {}));
+  if (joined != ncclSuccess || calls.empty()) return joined;
   if (emulated::isToFail("ncclGroupEnd", __builtin_return_address(0))) return failedForTest();
   return issue(calls);
 }

@@ -8,13 +8,20 @@
 #include <utility>
 
 #include "emulated.h"
+#include "nccl_reduction.h"
 #include "settings.h"
 
 namespace emulated {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 << 10;     // that NCCL takes on the device for a communicator
-constexpr std::size_t kConnectionBytes = 4 << 10;  // and when it first makes a call of a kind
+constexpr std::size_t kConnectionBytes = 4 << 10;  // and when it first makes a call of a kind and a size
+constexpr std::size_t kLargeBytes = 256 << 10;     // of a call for which it takes another algorithm
+
+// A broadcast and a reduction to one rank go around a ring, whatever their size.
+bool hasSeveralAlgorithms(Kind kind) {
+  return kind == Kind::AllReduce || kind == Kind::ReduceScatter || kind == Kind::AllGather;
+}
 
 class OnDevice {
  public:
@@ -46,68 +53,79 @@ void noteLaunch(const std::string& communicator, const std::vector<Call>& calls)
 
 }  // namespace
 
-Communicator::Communicator(std::string name, int rank, int ranks, int device, bool isBlocking)
-    : name_(std::move(name)), rank_(rank), ranks_(ranks), device_(device), isBlocking_(isBlocking) {
+Communicator::Communicator(std::string name, int rank, int ranks, int device, bool isBlocking, bool isSlow)
+    : name_(std::move(name)), rank_(rank), ranks_(ranks), device_(device), isBlocking_(isBlocking), isSlow_(isSlow) {
   if (ranks > kMostRanks) fatal("NCCL: %d ranks, at most %d are emulated", ranks, kMostRanks);
 }
 
-ncclResult_t Communicator::perform(std::function<void()> task) {
-  if (isBlocking_) {
-    const OnDevice on(device_);
-    task();
-    return ncclSuccess;
-  }
-  state_ = ncclInProgress;
+// task: false where an abort has ended it.
+ncclResult_t Communicator::perform(std::function<bool()> task) {
   {
     const std::lock_guard lock(mutex_);
     ++tasks_;
   }
-  std::thread([self = shared_from_this(), task = std::move(task)] {
+  const auto run = [this, task = std::move(task)] {
+    const ncclResult_t result = task() ? ncclSuccess : ncclInternalError;
+    state_ = result;
+    const std::lock_guard lock(mutex_);
+    --tasks_;
+    changed_.notify_all();
+    return result;
+  };
+  if (isBlocking_) {
+    const OnDevice on(device_);
+    return run();
+  }
+  state_ = ncclInProgress;
+  std::thread([self = shared_from_this(), run] {
     cudaSetDevice(self->device_);
     pauseOfSeed();
-    task();
-    self->state_ = ncclSuccess;
-    const std::lock_guard lock(self->mutex_);
-    --self->tasks_;
-    self->changed_.notify_all();
+    run();
   }).detach();
   return ncclInProgress;
 }
 
 ncclResult_t Communicator::join() {
-  return perform([this] { attach(); });
+  return perform([this] { return attach(); });
 }
 
-void Communicator::attach() {
+bool Communicator::attach() {
   cudaMalloc(&buffer_, kBufferBytes);
   auto shared = std::make_unique<SharedState>(name_, rank_, ranks_);
   const bool all = shared->await([&shared] { return shared->hasAll(); }, [this] { return isAborted(); });
   if (!all || rank_ == 0) shared->remove();
   const std::lock_guard lock(mutex_);
   shared_ = std::move(shared);
+  return all;
 }
 
 ncclResult_t Communicator::issue(std::vector<Call> calls) {
   if (state_ == ncclInProgress) return ncclInvalidUsage;
-  return perform([this, calls = std::move(calls)] { enqueue(calls); });
+  return perform([this, calls = std::move(calls)] { return enqueue(calls); });
 }
 
-// NCCL takes memory when it first makes a call of a kind, in a capture too.
-void Communicator::connect(const std::vector<Call>& calls) {
+// NCCL takes memory and connects the ranks when it first makes a call of a kind, and again where its size wants another
+// algorithm; in a capture too.
+bool Communicator::connect(const std::vector<Call>& calls) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);
+  bool isConnected = true;
   for (const Call& call : calls) {
-    if (!connected_.insert(call.kind).second) continue;
+    const bool isLarge = hasSeveralAlgorithms(call.kind) && call.count * bytesOf(call.type) > kLargeBytes;
+    if (!connected_.emplace(call.kind, isLarge).second) continue;
     void* memory = nullptr;
     cudaMalloc(&memory, kConnectionBytes);
     cudaFree(memory);
+    const bool isOfAll = call.kind != Kind::Send && call.kind != Kind::Receive;
+    if (isOfAll) isConnected = isConnected && shared_->meetToConnect([this] { return isAborted(); });
   }
   cudaThreadExchangeStreamCaptureMode(&mode);
+  return isConnected;
 }
 
-void Communicator::enqueue(const std::vector<Call>& calls) {
+bool Communicator::enqueue(const std::vector<Call>& calls) {
   const std::lock_guard issuing(issuing_);
-  connect(calls);
+  if (!connect(calls)) return false;
   noteLaunch(name_, calls);
   const cudaStream_t stream = calls.front().stream;
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
@@ -115,11 +133,12 @@ void Communicator::enqueue(const std::vector<Call>& calls) {
   auto self = shared_from_this();
   if (capturing != cudaStreamCaptureStatusNone) {
     emulated::enqueue(stream, "NCCL, captured", [self, calls, held = hold()] { self->run(calls); });
-    return;
+    return true;
   }
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = issued_++;
   emulated::enqueue(stream, "NCCL", [self, number, calls] { self->runInTurn(number, calls); });
+  return true;
 }
 
 // As long as somebody has it, as graphs do that have captured a call: NCCL ends no communicator before.
@@ -145,8 +164,7 @@ void Communicator::runInTurn(std::uint64_t number, const std::vector<Call>& call
 }
 
 void Communicator::run(const std::vector<Call>& calls) {
-  if (isBlocking_ && settings().ncclLateMicroseconds > 0)  // as torch's own are, and Fairring's are not
-    usleep(static_cast<useconds_t>(settings().ncclLateMicroseconds));
+  if (isSlow_ && settings().ncclLateMicroseconds > 0) usleep(static_cast<useconds_t>(settings().ncclLateMicroseconds));
   std::vector<Call> letters;
   for (const Call& call : calls) {
     if (isAborted()) return;
@@ -163,6 +181,7 @@ ncclResult_t Communicator::finalize() {
   return perform([this] {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return (ended_ == issued_ && holds_ == 0) || isAborted(); });
+    return true;
   });
 }
 
@@ -195,7 +214,10 @@ ncclResult_t Communicator::split(int color, int key, bool isBlocking,
                                  const std::function<void(std::shared_ptr<Communicator>)>& made) {
   if (state_ == ncclInProgress) return ncclInvalidUsage;
   const int number = splits_++;
-  perform([=, this] { made(splitNow(number, color, key, isBlocking)); });
+  perform([=, this] {
+    made(splitNow(number, color, key, isBlocking));
+    return true;
+  });
   return ncclSuccess;  // though it may only have begun
 }
 
@@ -212,7 +234,7 @@ std::shared_ptr<Communicator> Communicator::splitNow(int number, int color, int 
   const auto mine = std::ranges::find(members, rank_, &std::pair<std::int64_t, int>::second);
   const std::string name = name_ + "." + std::to_string(number) + "." + std::to_string(color);
   auto made = std::make_shared<Communicator>(name, static_cast<int>(mine - members.begin()),
-                                             static_cast<int>(members.size()), device_, isBlocking);
+                                             static_cast<int>(members.size()), device_, isBlocking, isSlow_);
   made->join();
   return made;
 }

@@ -2,7 +2,8 @@
 //
 // Threads: the program's make calls; a non-blocking communicator does what it was asked for on a thread of its own,
 // and its state says ncclInProgress meanwhile; queues' threads run the calls. Held by all of them, so that an abort
-// frees nothing that somebody still uses.
+// frees nothing that somebody still uses. NCCL frees one that blocks under the threads that are in a call with it, so
+// a library that lets it do so is told, and the process ends.
 #pragma once
 
 #include <nccl.h>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl_shared.h"
@@ -36,7 +38,8 @@ struct Call {
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  Communicator(std::string name, int rank, int ranks, int device, bool isBlocking);
+  // isSlow: its calls take as long as the settings say.
+  Communicator(std::string name, int rank, int ranks, int device, bool isBlocking, bool isSlow);
 
   ncclResult_t join();                          // ends, or, where it is non-blocking, begins it
   ncclResult_t issue(std::vector<Call> calls);  // of one group
@@ -44,6 +47,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                      const std::function<void(std::shared_ptr<Communicator>)>& made);
   ncclResult_t finalize();
   void abort();
+  bool isBlocking() const { return isBlocking_; }
+  bool isInCall() const { return isBlocking_ && tasks_ > 0; }  // a thread of the program
   void release();  // waits for what is under way and for graphs that hold its calls, and frees its memory
 
   ncclResult_t state() const { return state_; }
@@ -54,10 +59,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   double factorOf(int operation) const;
 
  private:
-  ncclResult_t perform(std::function<void()> task);
-  void attach();
-  void enqueue(const std::vector<Call>& calls);
-  void connect(const std::vector<Call>& calls);
+  ncclResult_t perform(std::function<bool()> task);
+  bool attach();
+  bool enqueue(const std::vector<Call>& calls);
+  bool connect(const std::vector<Call>& calls);
   std::shared_ptr<void> hold();
   void runInTurn(std::uint64_t number, const std::vector<Call>& calls);
   void run(const std::vector<Call>& calls);
@@ -74,6 +79,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int ranks_;
   const int device_;
   const bool isBlocking_;
+  const bool isSlow_;
   std::unique_ptr<SharedState> shared_;
   std::atomic<ncclResult_t> state_{ncclSuccess};
   std::atomic<bool> aborted_{false};
@@ -83,10 +89,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::condition_variable changed_;
   std::uint64_t issued_ = 0;
   std::uint64_t ended_ = 0;
-  int tasks_ = 0;
+  std::atomic<int> tasks_ = 0;
   int holds_ = 0;  // of graphs, one for each group of calls that they have captured
   int splits_ = 0;
-  std::set<Kind> connected_;
+  std::set<std::pair<Kind, bool>> connected_;  // and whether the call is large
   std::vector<double> factors_;
   void* buffer_ = nullptr;
 };

@@ -52,12 +52,12 @@ bool SharedState::await(const std::function<bool()>& until, const std::function<
   }
 }
 
-bool SharedState::meet(const std::function<bool()>& isOver) {
-  const std::uint64_t step = head_->steps[rank_].fetch_add(1) + 1;
+bool SharedState::meet(std::atomic<std::uint64_t>* steps, const std::function<bool()>& isOver) {
+  const std::uint64_t step = steps[rank_].fetch_add(1) + 1;
   notify();
-  const auto allHaveCome = [this, step] {
+  const auto allHaveCome = [this, steps, step] {
     for (int rank = 0; rank < ranks_; ++rank) {
-      if (head_->steps[rank].load() < step) return false;
+      if (steps[rank].load() < step) return false;
     }
     return true;
   };

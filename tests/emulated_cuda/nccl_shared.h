@@ -38,8 +38,9 @@ class SharedState {
   SharedState(const SharedState&) = delete;
 
   void remove() const;  // its name; it stays for those who have opened it
-  // Waits until all have come so far. False where isOver() says so first.
-  bool meet(const std::function<bool()>& isOver);
+  // Waits until all have come so far. False where isOver() says so first. Calls and connections meet apart.
+  bool meet(const std::function<bool()>& isOver) { return meet(head_->steps, isOver); }
+  bool meetToConnect(const std::function<bool()>& isOver) { return meet(head_->connections, isOver); }
   bool await(const std::function<bool()>& until, const std::function<bool()>& isOver);
   void notify();
   bool hasAll() const { return static_cast<int>(head_->joined.load()) >= ranks_; }
@@ -53,8 +54,11 @@ class SharedState {
     std::atomic<std::uint32_t> joined;
     std::atomic<std::uint32_t> changes;  // waiters sleep on it
     std::atomic<std::uint64_t> steps[kMostRanks];
+    std::atomic<std::uint64_t> connections[kMostRanks];
     CallFacts facts[kMostRanks];
   };
+
+  bool meet(std::atomic<std::uint64_t>* steps, const std::function<bool()>& isOver);
 
   std::string name_;
   int rank_;

@@ -21,7 +21,8 @@ struct Settings {
   std::string keptOff;            // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
   bool driverLock = false;        // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
   int gatesLateMicroseconds = 0;  // EMULATED_CUDA_GATES_LATE_US: how long after its word has come a wait for it is over
-  int ncclLateMicroseconds = 0;   // EMULATED_NCCL_LATE_US: how much longer calls of communicators that block take
+  int ncclLateMicroseconds =
+      0;                 // EMULATED_NCCL_LATE_US: how much longer calls of communicators take that are not Fairring's
   std::string launches;  // EMULATED_CUDA_LAUNCHES: a folder, where each process writes down NCCL's; empty: none
 };
 

@@ -21,6 +21,7 @@ AS_USERS_HAVE_IT = {"FAIRRING_SLICE_SIZE": "25MiB", "FAIRRING_TOTAL_MEMORY": "50
 SLICES = 3
 MOST = {
     "ncclGroupEnd": 2 * SLICES,
+    "ncclCommGetAsyncError": 2 * SLICES,  # once after each group: nobody waits for a thread of NCCL's
     "cudaMemcpyAsync": 4 * SLICES,
     "cuStreamWaitValue": 3 * SLICES,
     "cuStreamWriteValue": 3 * SLICES,

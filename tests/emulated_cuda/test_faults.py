@@ -73,7 +73,7 @@ def _check(ranks: Ranks, call: str, before: int, at_first: bool, said: str) -> N
         ("cudaStreamCreateWithPriority", 0, "cudaStreamCreateWithPriority on CUDA device 3"),
         ("cuFuncLoad", 0, "cuFuncLoad on CUDA device 3"),
         ("ncclCommInitRankConfig", 0, "ncclCommInitRankConfig between the 2 ranks of the machine"),
-        ("ncclCommSplit", 0, "ncclCommSplit between the 2 ranks of the machine"),
+        ("ncclCommInitRankConfig", 1, "ncclCommInitRankConfig between the 2 ranks of the machine"),
         ("ncclGroupEnd", 0, "ncclReduceScatter between the 2 ranks of the machine"),
         ("ncclGroupEnd", 2, "ncclAllGather between the 2 ranks of the machine"),
     ],

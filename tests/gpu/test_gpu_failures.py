@@ -71,6 +71,26 @@ def test_a_peer_that_dies_before_the_first_call_is_an_error() -> None:
     ranks.kill()
 
 
+def _error_of_the_first_large_call(rank: int, dies: bool) -> str:
+    """NCCL may take another algorithm for it, and connects the machine's ranks again: they wait for rank 1."""
+    dist.all_reduce(torch.ones(10, device="cuda"))
+    torch.cuda.synchronize()
+    dist.barrier()
+    if rank == 1:
+        return os._exit(3) if dies else ""
+    return _error_of_a_call()
+
+
+@pytest.mark.parametrize(("dies", "blocking"), [(True, "1"), (False, "1"), (False, "0")])
+def test_a_peer_that_does_not_come_to_the_first_large_call_is_an_error(dies: bool, blocking: str) -> None:
+    environment = {"NCCL_COMM_BLOCKING": blocking}  # of all communicators, whatever Fairring asks for
+    ranks = start("2x2", timeout_seconds=600 if dies else 5, environment=environment)
+    begun = ranks.start(_error_of_the_first_large_call, dies)
+    for text in ranks.finish([rank for rank in begun if rank != 1]):
+        assert "rank 1" in text, text
+    ranks.kill()
+
+
 def _logged(rank: int, folder: Path) -> list[str]:
     """What rank 0 has logged of results that are garbage, before its next call and with it."""
     store = dist.distributed_c10d._get_default_store()
