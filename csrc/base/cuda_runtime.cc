@@ -25,7 +25,6 @@ FAIRRING_LOADED(cudaStreamSynchronize);
 FAIRRING_LOADED(cudaStreamWaitEvent);
 FAIRRING_LOADED(cudaStreamIsCapturing);
 FAIRRING_LOADED(cudaThreadExchangeStreamCaptureMode);
-FAIRRING_LOADED(cudaLaunchHostFunc);
 FAIRRING_LOADED(cudaEventCreateWithFlags);
 FAIRRING_LOADED(cudaEventDestroy);
 FAIRRING_LOADED(cudaEventRecord);

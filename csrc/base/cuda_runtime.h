@@ -13,7 +13,6 @@ namespace fairring {
 // NOLINTBEGIN(readability-identifier-naming): CUDA's names
 using cudaStream_t = ::CUstream_st*;
 using cudaEvent_t = ::CUevent_st*;
-using cudaHostFn_t = void (*)(void*);
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -66,7 +65,6 @@ extern cudaError_t (*const cudaStreamSynchronize)(cudaStream_t stream);
 extern cudaError_t (*const cudaStreamWaitEvent)(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 extern cudaError_t (*const cudaStreamIsCapturing)(cudaStream_t stream, cudaStreamCaptureStatus* status);
 extern cudaError_t (*const cudaThreadExchangeStreamCaptureMode)(cudaStreamCaptureMode* mode);
-extern cudaError_t (*const cudaLaunchHostFunc)(cudaStream_t stream, cudaHostFn_t function, void* argument);
 
 extern cudaError_t (*const cudaEventCreateWithFlags)(cudaEvent_t* event, unsigned flags);
 extern cudaError_t (*const cudaEventDestroy)(cudaEvent_t event);

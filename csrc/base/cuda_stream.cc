@@ -23,11 +23,6 @@ auto writeValueCall() {
   return driverCall<cudaStream_t, unsigned long long, std::uint64_t, unsigned>("cuStreamWriteValue64", 11070);
 }
 
-void callAndDrop(void* function) {
-  const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(function));
-  (*owned)();
-}
-
 }  // namespace
 
 CaptureUnheeded::CaptureUnheeded() {
@@ -95,14 +90,6 @@ std::shared_ptr<CudaEvent> CudaEventPool::record(cudaStream_t stream) {
             const std::lock_guard lock(idle->mutex);
             idle->events.push_back(std::move(owned));
           }};
-}
-
-void callFrom(cudaStream_t stream, std::function<void()> function, int device) {
-  const CurrentDevice current(device);
-  auto* given = std::make_unique<std::function<void()>>(std::move(function)).release();  // to callAndDrop
-  const cudaError_t result = cudaLaunchHostFunc(stream, callAndDrop, given);
-  if (result != cudaSuccess) std::unique_ptr<std::function<void()>>(given).reset();
-  checkCuda(result, "cudaLaunchHostFunc", device);
 }
 
 std::string StreamWords::unusable(int device) {

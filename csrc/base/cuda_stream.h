@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -77,10 +76,6 @@ class CudaEventPool {
   const int device_;
   const std::shared_ptr<Idle> idle_;  // outlives the pool if an event does
 };
-
-// A CUDA thread calls the function, and drops it, when all work enqueued before is complete. It must not block or call
-// CUDA; neither may the destructors of its captures. It is never called if the context has an error by then.
-void callFrom(cudaStream_t stream, std::function<void()> function, int device);
 
 // Words in memory that a stream waits for or writes: operations of the driver, looked up in the driver that the process
 // has loaded.

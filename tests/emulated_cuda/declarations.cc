@@ -91,7 +91,6 @@ SAME_CALL(cudaStreamSynchronize);
 SAME_CALL(cudaStreamWaitEvent);
 SAME_CALL(cudaStreamIsCapturing);
 SAME_CALL(cudaThreadExchangeStreamCaptureMode);
-SAME_CALL(cudaLaunchHostFunc);
 SAME_CALL(cudaEventCreateWithFlags);
 SAME_CALL(cudaEventDestroy);
 SAME_CALL(cudaEventRecord);
