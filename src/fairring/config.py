@@ -63,7 +63,7 @@ class CudaHost:
     blocking: tuple[str, ...] = ()  # those of BLOCKING that are on
 
     RANKS: ClassVar = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
-    BLOCKING: ClassVar = ("CUDA_LAUNCH_BLOCKING", "NCCL_COMM_BLOCKING", "NCCL_LAUNCH_ORDER_IMPLICIT")
+    BLOCKING: ClassVar = ("CUDA_LAUNCH_BLOCKING", "NCCL_LAUNCH_ORDER_IMPLICIT")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> CudaHost:

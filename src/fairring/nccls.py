@@ -19,7 +19,6 @@ LIBRARIES = Path("/etc/ld.so.cache")  # the names of all libraries that the load
 PLUGIN = "libnccl-net.so"  # that NCCL loads if there is one
 EFFECTS = {
     "CUDA_LAUNCH_BLOCKING": "every launch would wait for the network",
-    "NCCL_COMM_BLOCKING": "nothing could end NCCL's calls in time",
     "NCCL_LAUNCH_ORDER_IMPLICIT": "nothing would overlap",
 }
 

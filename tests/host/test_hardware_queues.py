@@ -55,7 +55,7 @@ def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -
     [
         ("on", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
         ("auto", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
-        ("auto", {"NCCL_COMM_BLOCKING": "1"}),
+        ("auto", {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}),
         ("auto", {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}),
         ("auto", {"SLURM_STEP_NUM_NODES": "1"}),
         ("auto", {"FAIRRING_REPLACE": "gloo"}),
