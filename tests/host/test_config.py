@@ -168,7 +168,7 @@ def test_a_trial_decides_on_cuda_unless_a_user_does_alike_on_all_ranks() -> None
     assert read(FAIRRING_CUDA="host").cuda == ("host", None)
     assert "FAIRRING_CUDA=on " in read(FAIRRING_CUDA="on").agreement("1")
     assert "FAIRRING_CUDA=on:65536 " in read(FAIRRING_CUDA="on:64KiB").agreement("1")
-    assert "FAIRRING_CUDA=off " in read().agreement("1")
+    assert "FAIRRING_CUDA=auto " in read().agreement("1")
 
 
 @pytest.mark.parametrize("text", ["yes", "off:1MiB", "host:1MiB", "auto:", "auto:small", "auto:0"])
