@@ -131,12 +131,6 @@ void latencies() {
     std::ranges::sort(times);
     std::printf("  %s: median %.1f us, p99 %.1f us\n", what, times[times.size() / 2], times[times.size() * 99 / 100]);
   };
-  std::atomic<std::uint64_t> told{0};
-  const auto tell = [&] { callFrom(stream.get(), [&told, turn] { told = turn; }, kDevice); };
-  const auto isTold = [&] { return told == turn; };
-  measure("a function", tell, isTold);
-  measure("4 KiB out, a function", [&] { bench.out(stream), tell(); }, isTold);
-  measure("4 KiB in, 4 KiB out, a function", [&] { bench.in(stream), bench.out(stream), tell(); }, isTold);
   const auto isMarked = [&] { return bench.word(1) == turn; };
   measure("a written word", [&] { bench.mark(stream, 1, turn); }, isMarked);
   measure("4 KiB out, a written word", [&] { bench.out(stream), bench.mark(stream, 1, turn); }, isMarked);
@@ -207,32 +201,29 @@ void queuesOf32() {
 // Whether the host is told of a stream's work while another thread is in a call that waits for the device, which stands
 // at a gate; and whether a third thread can enqueue anything then.
 void locks(const char* name, const std::function<void()>& call) {
-  for (const bool byWord : {false, true}) {
-    const Bench bench;
-    const CudaStream stream(kDevice);
-    const CudaStream telling(kDevice);
-    const CudaStream third(kDevice);
-    std::atomic<bool> told{false};
-    bench.hold(stream, 0, 1);
-    bench.hold(telling, 3, 1);
-    byWord ? bench.mark(telling, 1, 1) : callFrom(telling.get(), [&told] { told = true; }, kDevice);
-    std::atomic<bool> hasReturned{false};
-    std::atomic<bool> hasEnqueued{false};
-    std::thread calling([&] { call(), hasReturned = true; });
-    std::this_thread::sleep_for(kPatience);  // for the call to be inside the driver; a probe of times, not a test
-    const bool waits = !hasReturned;
-    bench.word(3) = 1;
-    const bool seen = within(kPatience, [&] { return byWord ? bench.word(1) == 1 : told.load(); });
-    std::thread enqueuing([&] { bench.kernel(third), hasEnqueued = true; });
-    const bool enqueues = within(kPatience, [&] { return hasEnqueued.load(); });
-    bench.word(0) = 1;
-    calling.join();
-    enqueuing.join();
-    stream.synchronize();
-    std::printf("  during %s (%s), %s: %s; another thread's launch: %s\n", name, waits ? "waits" : "does not wait",
-                byWord ? "a written word" : "a function", seen ? "comes" : "does not come before the gate opens",
-                enqueues ? "returns" : "does not return before the gate opens");
-  }
+  const Bench bench;
+  const CudaStream stream(kDevice);
+  const CudaStream telling(kDevice);
+  const CudaStream third(kDevice);
+  bench.hold(stream, 0, 1);
+  bench.hold(telling, 3, 1);
+  bench.mark(telling, 1, 1);
+  std::atomic<bool> hasReturned{false};
+  std::atomic<bool> hasEnqueued{false};
+  std::thread calling([&] { call(), hasReturned = true; });
+  std::this_thread::sleep_for(kPatience);  // for the call to be inside the driver; a probe of times, not a test
+  const bool waits = !hasReturned;
+  bench.word(3) = 1;
+  const bool seen = within(kPatience, [&] { return bench.word(1) == 1; });
+  std::thread enqueuing([&] { bench.kernel(third), hasEnqueued = true; });
+  const bool enqueues = within(kPatience, [&] { return hasEnqueued.load(); });
+  bench.word(0) = 1;
+  calling.join();
+  enqueuing.join();
+  stream.synchronize();
+  std::printf("  during %s (%s), a written word: %s; another thread's launch: %s\n", name,
+              waits ? "waits" : "does not wait", seen ? "comes" : "does not come before the gate opens",
+              enqueues ? "returns" : "does not return before the gate opens");
 }
 
 void locksOfFree() {
