@@ -71,9 +71,15 @@ void NcclCommunicator::enqueue(const char* name, const Calls& calls) {
   check(!aborted_, ErrorKind::Aborted, place_.who, ": ", name, " on a communicator that was aborted");
   ncclResult_t result = ncclGroupStart();
   if (result != ncclSuccess) throw Failure(failure("ncclGroupStart", result));
-  const ncclResult_t asked = calls(comm_);
+  ncclResult_t asked = ncclSuccess;
+  try {
+    asked = calls(comm_);
+  } catch (...) {
+    ncclGroupEnd();  // a group that has begun has to end
+    throw;
+  }
   lock.unlock();
-  result = ncclGroupEnd();  // also after an error: a group that has begun has to end
+  result = ncclGroupEnd();  // likewise after an error
   settle(name, asked != ncclSuccess && asked != ncclInProgress ? asked : result);
 }
 
@@ -100,7 +106,8 @@ void NcclCommunicator::settle(const char* name, ncclResult_t returned) {
 
 Error NcclCommunicator::failure(const char* name, ncclResult_t result) const {
   const char* last = ncclGetLastError(nullptr);
-  return makeError(result == ncclRemoteError ? ErrorKind::PeerDied : ErrorKind::System, place_.who, ": ", name,
+  // A peer that closes its connections may have given up only this communicator.
+  return makeError(result == ncclRemoteError ? ErrorKind::Connection : ErrorKind::System, place_.who, ": ", name,
                    " between the ", place_.ranks, " ranks of the machine: ", ncclGetErrorString(result),
                    last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : "",
                    "; NCCL_DEBUG=INFO says more");

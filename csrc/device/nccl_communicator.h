@@ -65,7 +65,7 @@ class NcclCommunicator {
 
   const NcclPlace place_;
   std::mutex inside_;  // held while a thread calls NCCL with it, also while that waits for ranks; before the next
-  std::mutex mutex_;   // guards the rest; held only where NCCL waits for nobody
+  std::mutex mutex_;   // guards the rest; never held while NCCL waits for ranks
   std::condition_variable aborting_;
   bool aborted_ = false;
   ncclComm_t comm_ = nullptr;  // none once aborted
