@@ -1,7 +1,7 @@
 // How the ranks of a group agree on calls on CUDA tensors, through the group's store and nothing else. They answer each
-// other's questions under "device/<question>/<rank>", and rank 0 gathers the answers under "device/<question>/all". The ranks of a machine make their level 0 together: they find
-// each other under "device/<the first of them>/<how many texts there were before>". Nobody waits there, or for NCCL,
-// once the group has failed.
+// other's questions under "device/<question>/<rank>", and rank 0 gathers the answers under "device/<question>/all". The
+// ranks of a machine make their level 0 together: they find each other under "device/<the first of them>/<how many
+// texts there were before>". Nobody waits there, or for NCCL, once the group has failed.
 //
 // Callers, one at a time.
 #pragma once

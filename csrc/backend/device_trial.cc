@@ -72,52 +72,59 @@ std::string DeviceTrial::firstReason(const std::string& question, const std::fun
 
 TrialVerdict DeviceTrial::run(bool& isLasting) {
   isLasting = false;
-  std::string reason = awaitEarlierWork();
-  if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  const std::unique_ptr<Membership> trial = real_.trial(timeout_);
-  const std::stop_callback died(trial->failure(), [&] { endIfDied(*trial); });
-  reason = equip(*trial);
-  if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  reason = firstReason("device", [&] { return gates_.run(*groupOf(*trial).accelerator()); });
-  if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  TrialVerdict verdict;
-  try {
-    verdict = measured(*trial);
-  } catch (const NcclsFailure& failure) {
-    std::rethrow_exception(failure.cause);
-  }
-  isLasting = !hasFailed_;
-  if (verdict.whyNccls.empty()) real_.devices().adopt(groupOf(*trial).accelerator());
-  return verdict;
+  return inGroup([&](Membership& trial) {
+    const std::string reason = firstReason("device", [&] { return gates_.run(*groupOf(trial).accelerator()); });
+    if (!reason.empty()) return TrialVerdict::allNccls(reason);
+    TrialVerdict verdict = measured(trial);
+    isLasting = !hasFailed_;
+    return verdict;
+  });
 }
 
 TrialVerdict DeviceTrial::heed(const TrialVerdict& earlier) {
   if (!earlier.whyNccls.empty()) return earlier;
-  std::string reason = awaitEarlierWork();
-  if (!reason.empty()) return TrialVerdict::allNccls(reason);
+  return inGroup([&](Membership&) { return earlier; });
+}
+
+// The group goes on with the accelerator if the verdict is good.
+TrialVerdict DeviceTrial::inGroup(const std::function<TrialVerdict(Membership&)>& verdictOf) {
   const std::unique_ptr<Membership> trial = real_.trial(timeout_);
-  const std::stop_callback died(trial->failure(), [&] { endIfDied(*trial); });
-  reason = equip(*trial);
-  if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  real_.devices().adopt(groupOf(*trial).accelerator());
-  return earlier;
+  const std::stop_callback ended(trial->failure(), [&] { endIfRankIsGone(*trial); });
+  const auto leave = [&](const std::exception_ptr& cause) {
+    const std::string why = reasonOf([&]() -> std::string { std::rethrow_exception(cause); });
+    trial->abort(makeError(ErrorKind::PeerLeft, "rank ", real_.options().rank, " of group ", real_.options().name,
+                           " left the trial of calls on CUDA tensors: ", why));
+  };
+  try {
+    if (std::string reason = begin(*trial); !reason.empty()) return TrialVerdict::allNccls(std::move(reason));
+    TrialVerdict verdict = verdictOf(*trial);
+    if (verdict.whyNccls.empty()) real_.devices().adopt(groupOf(*trial).accelerator());
+    return verdict;
+  } catch (const NcclsFailure& failure) {
+    leave(failure.cause);
+    std::rethrow_exception(failure.cause);
+  } catch (...) {
+    leave(std::current_exception());
+    throw;
+  }
 }
 
-// All ranks wait for this one meanwhile.
-std::string DeviceTrial::awaitEarlierWork() {
-  return firstReason(
-      "busy", [&] { return gates_.awaitEarlierWork(withinTimeout(kEarlierWork, timeout_ / 2), areCallsOver_); });
-}
-
-// The group is not connected yet, and its ranks wait for the answers of one whose process has ended.
-void DeviceTrial::endIfDied(const Membership& trial) {
-  const Error error = trial.error();
-  if (error.kind() == ErrorKind::PeerDied) real_.abort(error);
-}
-
-// Why a rank has no accelerator, or no memory for staging.
-std::string DeviceTrial::equip(Membership& trial) {
+// Connects the trial's ranks, waits until the program's earlier work is over, and makes the accelerator and staging.
+// Returns why a rank could not.
+std::string DeviceTrial::begin(Membership& trial) {
+  std::string reason = firstReason("busy", [&] {
+    groupOf(trial).awaitDevice(timeout_);
+    endIfRankIsGone(trial);  // before there was a group to ask for its error
+    return gates_.awaitEarlierWork(withinTimeout(kEarlierWork, timeout_ / 2), areCallsOver_);
+  });
+  if (!reason.empty()) return reason;
   return firstReason("trial's memory", [&] { return groupOf(trial).equip(device_.index(), timeout_); });
+}
+
+// The group itself may not be connected yet, and its ranks wait for the answers of one that gives none any more.
+void DeviceTrial::endIfRankIsGone(const Membership& trial) {
+  const Error error = trial.error();
+  if (error && (error.kind() == ErrorKind::PeerDied || error.kind() == ErrorKind::PeerLeft)) real_.abort(error);
 }
 
 Group& DeviceTrial::groupOf(Membership& trial) const { return trial.group(withinTimeout(kTrialMaking, timeout_)); }

@@ -6,10 +6,10 @@
 // the real group. That group has an accelerator of its own, and as much staging and the same rails as the real one,
 // which goes on with its accelerator if the verdict is good.
 //
-// Time. A rank waits for its own earlier work for half of the timeout and 20 seconds at most, for communicators until the
-// timeout, and for connections a minute at most. The device has five seconds, as has each call of ours. Whoever is
-// through waits longer for the others than they may take. Sizes are measured in ascending order, each only where what the calls have taken so far
-// foretells that all of it takes five seconds at most.
+// Time. A rank waits for connections for a minute at most, for its own earlier work for half of the timeout and 20
+// seconds at most, and for communicators until the timeout. The device has five seconds, as has each call of ours. A
+// rank that is through waits for the others a minute longer than that. Sizes are measured in ascending order, each only
+// where what the calls have taken so far foretells that all of it takes five seconds at most.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -39,9 +39,9 @@ class DeviceTrial {
   TrialVerdict heed(const TrialVerdict& earlier);
 
  private:
-  std::string awaitEarlierWork();
-  std::string equip(Membership& trial);
-  void endIfDied(const Membership& trial);
+  TrialVerdict inGroup(const std::function<TrialVerdict(Membership&)>& verdictOf);
+  std::string begin(Membership& trial);
+  void endIfRankIsGone(const Membership& trial);
   Group& groupOf(Membership& trial) const;
   std::string firstReason(const std::string& question, const std::function<std::string()>& attempt);
   TrialVerdict measured(Membership& trial);

@@ -38,29 +38,30 @@ bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& c
 // Streams at gates of this trial's own; all gates are open once it ends, however it ends.
 class GatesOnTrial {
  public:
-  // The memory outlives this. Freeing it waits for the device, whose streams write there.
-  GatesOnTrial(Accelerator& accelerator, Accelerator::Memory& memory) : accelerator_(accelerator) {
-    memory = accelerator.pinned((kTold + 2 * accelerator.streams()) * kLine);
-    words_ = memory.get();
-    copied_ = accelerator.device(accelerator.streams() * kLine);
-  }
+  explicit GatesOnTrial(Accelerator& accelerator)
+      : accelerator_(accelerator),
+        memory_(accelerator.pinned((kTold + 3 * accelerator.streams()) * kLine)),
+        copied_(accelerator.device(accelerator.streams() * kLine)) {}
   ~GatesOnTrial() { openAll(); }
   GatesOnTrial(const GatesOnTrial&) = delete;
   GatesOnTrial& operator=(const GatesOnTrial&) = delete;
 
-  // All streams stand at gates, with copies both ways behind them; the first one reports behind its gate, stands at a
-  // second one, and reports again.
+  // All streams stand at gates, with copies both ways behind them, and report at the end; the first one reports behind
+  // its gate, too, stands at a second one, and reports again.
   void shut() {
     for (std::size_t i = 0; i < accelerator_.streams(); ++i) {
       const Accelerator::Stream stream = accelerator_.stream(i);
       accelerator_.gate(stream, word(kTold + i), 1);
-      std::byte* const host = words_ + (kTold + accelerator_.streams() + i) * kLine;
+      std::byte* const host = memory_.get() + (kTold + accelerator_.streams() + i) * kLine;
       accelerator_.copyOut(stream, host, copied_.get() + i * kLine, kLine);
       accelerator_.copyIn(stream, copied_.get() + i * kLine, host, kLine);
+      if (i == 0) {
+        tell(i, kFirst);
+        accelerator_.gate(stream, word(kSecondGate), 1);
+        tell(i, kSecond);
+      }
+      tell(i, ended(i));
     }
-    tell(kFirst);
-    accelerator_.gate(accelerator_.stream(0), word(kSecondGate), 1);
-    tell(kSecond);
   }
   void openFirst() { write(kTold, 1); }
   void openSecond() { write(kSecondGate, 1); }
@@ -69,6 +70,13 @@ class GatesOnTrial {
   }
   bool hasToldFirst() const { return read(kFirst); }
   bool hasToldSecond() const { return read(kSecond); }
+  // No stream uses this one's memory any more.
+  bool haveEnded() const {
+    for (std::size_t i = 0; i < accelerator_.streams(); ++i) {
+      if (!read(ended(i))) return false;
+    }
+    return true;
+  }
 
  private:
   static constexpr std::size_t kLine = 64;
@@ -77,14 +85,15 @@ class GatesOnTrial {
   static constexpr std::size_t kSecondGate = 2;
   static constexpr std::size_t kTold = 3;  // from here on the gates of all streams
 
-  Word* word(std::size_t index) const { return reinterpret_cast<Word*>(words_ + index * kLine); }
+  std::size_t ended(std::size_t stream) const { return kTold + 2 * accelerator_.streams() + stream; }
+  Word* word(std::size_t index) const { return reinterpret_cast<Word*>(memory_.get() + index * kLine); }
   void write(std::size_t index, Word value) { std::atomic_ref(*word(index)).store(value, std::memory_order_release); }
   bool read(std::size_t index) const { return std::atomic_ref(*word(index)).load(std::memory_order_acquire) != 0; }
-  void tell(std::size_t index) { accelerator_.write(accelerator_.stream(0), word(index), 1); }
+  void tell(std::size_t stream, std::size_t index) { accelerator_.write(accelerator_.stream(stream), word(index), 1); }
 
   Accelerator& accelerator_;
-  std::byte* words_;
-  Accelerator::Memory copied_;
+  const Accelerator::Memory memory_;
+  const Accelerator::Memory copied_;
 };
 
 // The work of a program in a stream: a kernel, and copies to the host and back. Its memory is the caller's stream's.
@@ -142,9 +151,8 @@ std::string GateTrial::run(Accelerator& accelerator) const {
   c10::Event filled(device_.type());
   filled.record(callersStream(device_));
   filled.synchronize();
-  Accelerator::Memory memory;
   const auto deadline = TrialClock::now() + kLimit;
-  GatesOnTrial gates(accelerator, memory);
+  GatesOnTrial gates(accelerator);
   gates.shut();
   const auto soon = std::min(deadline, TrialClock::now() + kLimit / 4);
   for (ProgramOnTrial& one : program) one.enqueue();
@@ -166,6 +174,7 @@ std::string GateTrial::run(Accelerator& accelerator) const {
   gates.openSecond();
   if (reason.empty() && !comesBefore(deadline, [&] { return gates.hasToldSecond(); })) reason = untold;
   gates.openAll();
+  if (!comesBefore(deadline, [&] { return gates.haveEnded(); }) && reason.empty()) reason = untold;
   return reason;
 }
 

@@ -337,12 +337,14 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
     }
   } catch (const std::exception& exception) {
     // The ranks no longer know of each other how far they are, so no later call can begin where this one ended.
+    const Error earlier = membership.error();
     const auto* failure = dynamic_cast<const Failure*>(&exception);
     membership.abort(failure != nullptr
                          ? failure->error()
                          : makeError(ErrorKind::System, "rank ", getRank(),
                                      " could not try Fairring's calls on CUDA tensors: ", exception.what())
                                .about({getRank()}));
+    if (earlier) throw Failure(earlier);  // which has broken this off
     throw;
   }
   way.whyNccls = verdict->whyNccls;

@@ -1,6 +1,6 @@
 // CUDA's errors as ours, and the thread's current device for a scope. Any thread.
-// CUDA keeps the last error of a thread until it is queried. An error that is seen here is cleared there, so that torch,
-// which queries it after each of its launches, does not report it as its own.
+// CUDA keeps the last error of a thread until it is queried. An error that is seen here is cleared there, so that torch
+// does not report it as its own: torch queries it after each of its launches.
 #pragma once
 
 #include <new>

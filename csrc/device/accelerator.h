@@ -16,8 +16,9 @@
 // All of it throws Failure; one that has thrown has enqueued nothing that the host will be told of.
 // One accelerator serves one group on one rank and one device; a trial's goes on to the group that it was made for.
 // Whatever is loaded or connected lazily (kernels, the communicators of level 0) is there before its constructor
-// returns: loading may wait for the device to be idle, and a shut gate keeps it busy. Its destructor waits for all that
-// was enqueued: no gate may be shut then, and no chain may be enqueued any more.
+// returns: loading may wait for the device to be idle, and a shut gate keeps it busy. But what level 0 connects anew
+// for a size that it has not had waits for the ranks of the machine, on the caller's thread. The destructor waits for
+// all that was enqueued: no gate may be shut then, and no chain may be enqueued any more.
 #pragma once
 
 #include <cstddef>

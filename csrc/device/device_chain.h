@@ -1,6 +1,6 @@
 // The caller's half of calls on a device's tensors: puts the whole chain of each slice on a stream, at once and in
 // program order: level 0, then what goes between machines (gated_rails.h), then level 0 again. Nothing is left to be
-// enqueued later, so the host never waits for the network, and every rank launches in the order of its program.
+// enqueued later, so the host never waits for the rails, and every rank launches in the order of its program.
 // A reduce-scatter is the first half of an all-reduce's chain, and an all-gather the second: the other end of each is a
 // copy of this rank's own block.
 //
@@ -11,8 +11,9 @@
 // Slices take places in the device's staging along a ring, whoever is done first. A place is guarded by the events that
 // end the slices which had it before.
 // Callers, one at a time (the group's order). The accelerator's rules hold: no gate is shut at the end of its life.
-// All memory of the device's, pinned too, is owned here and by the rails, and ends where the chain does: never on the
-// loop. The loop's half has failed before, and its rails have been stopped, so that nothing there touches it any more.
+// All memory of the device's, pinned too, is held here and by the rails, and given back where the chain ends: never on
+// the loop. The loop's half has failed before, and its rails have been stopped, so that nothing there touches it any
+// more.
 #pragma once
 
 #include <deque>

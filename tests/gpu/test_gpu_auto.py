@@ -215,6 +215,53 @@ def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> No
     assert ranks.close() == [0, 0]
 
 
+def _end_during_the_trial(rank: int, end: str) -> str:
+    """Rank 1's device is at work, so its trial waits, and meanwhile another thread ends the group or the process."""
+    runtime = ctypes.CDLL("libcudart.so.13")
+    runtime.cudaEmulatedCounts.restype = ctypes.c_char_p
+    over = threading.Event()
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: over.wait() and None)
+    tensor = torch.ones(LARGE, device="cuda")
+
+    def act() -> None:
+        while b"cudaEventQuery" not in runtime.cudaEmulatedCounts(b"torch"):  # of the trial, again and again
+            runtime.cudaEmulatedCount()
+            for _ in range(1000):
+                os.sched_yield()
+        if end == "exit":
+            os._exit(1)
+        backend_of(device="cuda").abort()
+        over.set()
+
+    if rank == 1:
+        runtime.cudaLaunchHostFunc(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), work, None)
+        threading.Thread(target=act).start()
+    with pytest.raises(RuntimeError) as raised:
+        dist.all_reduce(tensor)
+    return str(raised.value)
+
+
+@emulated_devices.only_there
+def test_a_group_that_is_aborted_during_its_trial_raises() -> None:
+    ranks = start("2x1", environment={**AUTO, "EMULATED_CUDA_ALLOCATIONS_WAIT": "0", "EMULATED_CUDA_LOADS_WAIT": "0"})
+    for error in ranks.run(_end_during_the_trial, "abort"):
+        assert "rank 1" in error
+    ranks.close()
+
+
+@emulated_devices.only_there
+def test_a_rank_that_dies_during_a_trial_is_named() -> None:
+    nobody_waits = {"EMULATED_CUDA_ALLOCATIONS_WAIT": "0", "EMULATED_CUDA_LOADS_WAIT": "0"}
+    ranks = start("2x1", timeout_seconds=60, environment={**AUTO, **nobody_waits})
+    begun = time.monotonic()
+    survivor, dead = ranks.outcomes(ranks.start(_end_during_the_trial, "exit"))
+    assert dead.word == "died"
+    assert "rank 1" in survivor.result
+    assert "died" in survivor.result
+    assert time.monotonic() - begun < 60, "it would wait longer for an answer"
+    ranks.kill()
+
+
 @emulated_devices.only_there
 @pytest.mark.parametrize(
     ("of_all", "of_last", "words"),
@@ -303,35 +350,25 @@ def test_an_accelerator_that_can_not_be_made_is_a_verdict_where_one_is_remembere
     assert ranks.close() == [0, 0]
 
 
-def _small_call_behind_which_a_message_goes(rank: int) -> tuple[float, str | None]:
-    """The other rank makes the call when the message has come."""
-    message = torch.full((1,), 3.0, device="cuda")
-    _exchange_once(rank)
-    dist.barrier(device_ids=[torch.cuda.current_device()])  # NCCL connects for its all-reduces
+def _small_call(_rank: int) -> tuple[float, str, str | None]:
+    """Its sum, Fairring's calls of CUDA, and what was decided."""
+    runtime = ctypes.CDLL("libcudart.so.13")
+    runtime.cudaEmulatedCounts.restype = ctypes.c_char_p
     tensor = torch.ones(SMALL, device="cuda")
-    if rank == 0:
-        work: Any = dist.all_reduce(tensor, async_op=True)
-        dist.send(message, 1)
-        work.wait()
-    else:
-        dist.recv(message.zero_(), 0)
-        assert message.item() == 3.0
-        dist.all_reduce(tensor)
-    return tensor.sum().item(), _core.device_way(backend_of(device="cuda"))
-
-
-def _exchange_once(rank: int) -> None:
-    """So that NCCL has a communicator for messages."""
-    message = torch.zeros(1, device="cuda")
-    dist.send(message, 1) if rank == 0 else dist.recv(message, 0)
+    runtime.cudaEmulatedCount()
+    dist.all_reduce(tensor)
+    total = tensor.sum().item()
+    return total, runtime.cudaEmulatedCounts(b"_core").decode(), _core.device_way(backend_of(device="cuda"))
 
 
 @emulated_devices.only_there
-def test_calls_that_are_too_small_for_a_trial_wait_for_no_rank() -> None:
+def test_calls_that_are_too_small_for_a_trial_ask_nobody() -> None:
+    """Else they would wait for all ranks, where NCCL's call returns at once."""
     ranks = start("2x1", environment=AUTO)
-    for total, way in ranks.run(_small_call_behind_which_a_message_goes):
+    for total, calls, way in ranks.run(_small_call):
         assert total == 2.0 * SMALL
-        assert not way, "nothing was to be decided"
+        assert "cudaGetDeviceCount" not in calls
+        assert not way
     assert ranks.close() == [0, 0]
 
 
