@@ -87,10 +87,11 @@ class CudaHost:
 
     @staticmethod
     def _sizes(text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-        """By the innermost launcher first: what one machine has, and the job."""
-        yield text("LOCAL_WORLD_SIZE"), text("WORLD_SIZE")
-        yield text("OMPI_COMM_WORLD_LOCAL_SIZE"), text("OMPI_COMM_WORLD_SIZE")
-        yield "1", text("SLURM_STEP_NUM_NODES")
+        """By the innermost launcher first: what one machine has, and the job. Each replica of torchft's is a job."""
+        if not text("TORCHFT_LIGHTHOUSE"):
+            yield text("LOCAL_WORLD_SIZE"), text("WORLD_SIZE")
+            yield text("OMPI_COMM_WORLD_LOCAL_SIZE"), text("OMPI_COMM_WORLD_SIZE")
+        yield "1", text("SLURM_JOB_NUM_NODES")
 
 
 class ConfigError(ValueError):

@@ -76,7 +76,8 @@ def reason(host: CudaHost) -> str:
     """The reason to leave calls on CUDA tensors to NCCL; empty: there are queues enough."""
     number = few(host)
     return (
-        f"CUDA's streams share {number} hardware queues there, so gates would hold up the program's work"
+        f"CUDA's streams share {number} hardware queues there, so gates would hold up the program's work: import "
+        f"fairring before CUDA is first used, or set {VARIABLE}={MOST}"
         if number
         else ""
     )

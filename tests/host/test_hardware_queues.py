@@ -57,7 +57,7 @@ def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -
         ("auto", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
         ("auto", {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}),
         ("auto", {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}),
-        ("auto", {"SLURM_STEP_NUM_NODES": "1"}),
+        ("auto", {"SLURM_JOB_NUM_NODES": "1"}),
         ("auto", {"FAIRRING_REPLACE": "gloo"}),
         ("auto", {"RANK": ""}),
     ],
@@ -80,6 +80,13 @@ def test_a_faster_network_of_nccls_counts_inside_a_site(
     environment.setenv("FAIRRING_SITE", site)
     hardware_queues.raise_their_number()
     assert (VARIABLE in os.environ) is are_raised
+
+
+def test_a_replica_of_torchfts_on_one_machine_is_not_the_whole_job(environment: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8", "TORCHFT_LIGHTHOUSE": "http://a:1"}.items():
+        environment.setenv(name, value)
+    hardware_queues.raise_their_number()
+    assert os.environ[VARIABLE] == "32"
 
 
 def test_nothing_is_set_where_torch_has_no_cuda(environment: pytest.MonkeyPatch) -> None:
