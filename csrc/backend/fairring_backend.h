@@ -236,7 +236,7 @@ class FairringBackend : public Fallback {
   WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
   static std::vector<c10::intrusive_ptr<FairringBackend>> liveBackends();
   static std::vector<std::shared_ptr<Membership>> liveMemberships();
-  static bool areCallsOnDevicesOver();  // those that any group of this process remembers
+  static bool areCallsOnDevicesOver();             // those that any group of this process remembers
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   std::shared_ptr<Group> groupIfMade() const;      // null likewise, and before the first use
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
