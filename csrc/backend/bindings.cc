@@ -67,7 +67,6 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("devices", &MembershipOptions::devices)
       .def_readwrite("devices_on_trial", &MembershipOptions::devicesOnTrial)
       .def_readwrite("least_on_device", &MembershipOptions::leastOnDevice)
-      .def_readwrite("shares_queues", &MembershipOptions::sharesQueues)
       .def_readwrite("ends_process", &MembershipOptions::endsProcess)
       .def_readwrite("ends_process_with_device", &MembershipOptions::endsProcessWithDevice)
       .def_readwrite("stands_for_gloo", &MembershipOptions::standsForGloo)

@@ -63,7 +63,7 @@ DeviceTrial::DeviceTrial(Membership& real, const StockNccl& stock, c10d::Backend
       leastBytes_(leastBytes),
       timeout_(timeout),
       areCallsOver_(std::move(areCallsOver)),
-      gates_(device, real.options().sharesQueues) {}
+      gates_(device) {}
 
 // Of all ranks.
 std::string DeviceTrial::firstReason(const std::string& question, const std::function<std::string()>& attempt) {
@@ -77,6 +77,10 @@ TrialVerdict DeviceTrial::run(bool& isLasting) {
     if (!reason.empty()) return TrialVerdict::allNccls(reason);
     TrialVerdict verdict = measured(trial);
     isLasting = !hasFailed_;
+    if (gates_.heldBack() > 0) {
+      verdict.figures +=
+          concat("; here ", gates_.heldBack(), " of ", 2 * GateTrial::kSideStreams, " side streams stand behind gates");
+    }
     return verdict;
   });
 }

@@ -53,7 +53,7 @@ class DeviceTrial {
   const std::uint64_t leastBytes_;
   const std::chrono::milliseconds timeout_;  // of the program's call; 0: none
   const std::function<bool()> areCallsOver_;
-  const GateTrial gates_;
+  GateTrial gates_;
   bool hasFailed_ = false;  // a call, or for lack of memory, here: it may pass
 };
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -23,8 +22,6 @@ using Word = Accelerator::Word;
 using TrialClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPastGates{20};  // more than a device takes for what stands behind gates
-constexpr int kSideStreams = 4;                      // of each priority: as many as FSDP2 has
-constexpr const char* kBehindGates = " stand still behind streams at gates, with which they share a hardware queue";
 constexpr Word kOpenForEver = Word{1} << 62;
 
 bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& condition) {
@@ -138,7 +135,7 @@ std::string GateTrial::awaitEarlierWork(std::chrono::milliseconds patience,
   return concat("the device was busy with earlier work of the program's for ", patience.count(), " ms");
 }
 
-std::string GateTrial::run(Accelerator& accelerator) const {
+std::string GateTrial::run(Accelerator& accelerator) {
   const c10::impl::VirtualGuardImpl streams(device_.type());
   std::vector<ProgramOnTrial> program;
   program.reserve(2 + 2 * kSideStreams);
@@ -157,16 +154,14 @@ std::string GateTrial::run(Accelerator& accelerator) const {
   const auto soon = std::min(deadline, TrialClock::now() + kLimit / 4);
   for (ProgramOnTrial& one : program) one.enqueue();
   if (!program[0].endsBefore(soon) || !program[1].endsBefore(soon)) {
-    return concat("kernels and copies of the program's", kBehindGates);
+    return "kernels and copies of the program's stand still behind streams at gates, with which they share a hardware "
+           "queue";
   }
-  const auto sides = std::span(program).subspan(2);
-  const auto isHeldBack = [&](ProgramOnTrial& side) { return !side.endsBefore(soon); };
-  if (const auto heldBack = sharesQueues_ ? 0 : std::ranges::count_if(sides, isHeldBack); heldBack > 0) {
-    return concat(heldBack, " of ", sides.size(), " streams of the program's", kBehindGates);
-  }
+  const auto already = TrialClock::now() + kPastGates;
+  heldBack_ = 0;
+  for (auto side = program.begin() + 2; side != program.end(); ++side) heldBack_ += side->endsBefore(already) ? 0 : 1;
   const char* const untold = "the device does not tell how far it is";
   const char* const past = "streams don't stand at gates";
-  const auto already = TrialClock::now() + kPastGates;
   std::string reason = comesBefore(already, [&] { return gates.hasToldFirst(); }) ? past : "";
   gates.openFirst();
   if (reason.empty() && !comesBefore(deadline, [&] { return gates.hasToldFirst(); })) reason = untold;

@@ -16,20 +16,23 @@ class GateTrial {
  public:
   static constexpr std::chrono::seconds kLimit{5};
 
-  // sharesQueues: with other processes, so that there are too few for all streams of the program's.
-  GateTrial(const c10::Device& device, bool sharesQueues) : device_(device), sharesQueues_(sharesQueues) {}
+  static constexpr int kSideStreams = 4;  // of each priority: as many as FSDP2 has
+
+  explicit GateTrial(const c10::Device& device) : device_(device) {}
 
   // Both return a reason why not, in words; empty: all is well.
   // Waits until the program's earlier work is over, before anything that may wait for the device without a limit: the
   // caller's stream, and calls of NCCL's, which wait for other ranks. areCallsOver: of all groups of this process.
   std::string awaitEarlierWork(std::chrono::milliseconds patience, const std::function<bool()>& areCallsOver) const;
-  // Streams stand at gates, the program's kernels and copies get past them, in its side streams too unless processes
-  // share the queues, and the device reports its progress to the host.
-  std::string run(Accelerator& accelerator) const;
+  // Streams stand at gates, the program's kernels and copies get past them, and the device reports its progress to the
+  // host.
+  std::string run(Accelerator& accelerator);
+  // The side streams of the program's that did not get past: they share a hardware queue with a gate.
+  int heldBack() const { return heldBack_; }
 
  private:
   const c10::Device device_;
-  const bool sharesQueues_;
+  int heldBack_ = 0;
 };
 
 }  // namespace fairring

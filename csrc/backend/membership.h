@@ -48,7 +48,6 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   bool devices = false;                        // calls on CUDA tensors are the engine's
   bool devicesOnTrial = false;                 // and only where a trial of the group says so (device_trial.h)
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two
-  bool sharesQueues = false;                   // other processes have some of the devices' hardware queues
   NcclLimits ncclLimits;                       // of the communicators that it makes
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
   bool endsProcessWithDevice = false;          // the same, if the group has made a call on CUDA tensors

@@ -38,7 +38,6 @@ class MembershipOptions:
     devices: bool  # calls on CUDA tensors are the engine's
     devices_on_trial: bool  # and only where a trial of the group says so
     least_on_device: int | None  # bytes of such a call; None: what goes with the two
-    shares_queues: bool
     stands_for_gloo: bool  # the program asked for Gloo, and finds Gloo's titles in the profiler
     ends_process: bool  # an error of the group
     ends_process_with_device: bool  # the same, if it has made a call on CUDA tensors

@@ -124,7 +124,6 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
     """Asks the environment and the system only. The driver is asked at the first call on a CUDA tensor."""
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         host = CudaHost.from_environment()
-        membership.shares_queues = hardware_queues.are_shared_by_processes(host)
         obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
         if torch.are_deterministic_algorithms_enabled():
             obstacle = obstacle or (

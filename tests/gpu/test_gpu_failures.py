@@ -229,4 +229,5 @@ def test_an_exception_ends_the_process_though_the_device_waits() -> None:
 
 @pytest.mark.slow  # half a minute
 def test_a_process_that_exits_breaks_off_what_the_device_waits_for() -> None:
-    assert "rank 0 ended group 0, and its calls on CUDA tensors had not ended 30 s later" in _unfinished("exits").stdout[1]
+    said = _unfinished("exits").stdout[1]
+    assert "rank 0 ended group 0, and its calls on CUDA tensors had not ended 30 s later" in said
