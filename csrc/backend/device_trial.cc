@@ -77,7 +77,7 @@ TrialVerdict DeviceTrial::run(bool& isLasting) {
     if (!reason.empty()) return TrialVerdict::allNccls(reason);
     TrialVerdict verdict = measured(trial);
     isLasting = !hasFailed_;
-    if (gates_.heldBack() > 0) {
+    if (gates_.heldBack() > 0 && !verdict.figures.empty()) {
       verdict.figures +=
           concat("; here ", gates_.heldBack(), " of ", 2 * GateTrial::kSideStreams, " side streams stand behind gates");
     }
