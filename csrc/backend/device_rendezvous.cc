@@ -73,7 +73,8 @@ std::vector<std::string> DeviceRendezvous::answersOfAll(const std::string& quest
       store->set(all, toText(answers));
     } else {
       const std::string text = store->get_to_str(all);
-      answers = valueOf<Answers>(text, ErrorKind::Connection, "rank 0 told of the answers of all ranks ", shownOf(text));
+      answers =
+          valueOf<Answers>(text, ErrorKind::Connection, "rank 0 told of the answers of all ranks ", shownOf(text));
     }
     answered_.insert(question);
     return answers.byRank;
