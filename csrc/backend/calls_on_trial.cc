@@ -51,7 +51,7 @@ void byNccl(const std::function<void()>& calls) {
   try {
     calls();
   } catch (...) {
-    throw NcclsFailure{std::current_exception()};
+    throw NcclsFailure(std::current_exception());
   }
 }
 
@@ -60,6 +60,8 @@ void byNccl(const std::function<void()>& calls) {
 std::string reasonOf(const std::function<std::string()>& attempt) {
   try {
     return attempt();
+  } catch (const NcclsFailure&) {
+    throw;
   } catch (const Failure& failure) {
     return failure.error().text();
   } catch (const c10::Error& error) {

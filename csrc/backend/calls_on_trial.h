@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 #include "backend/membership.h"
@@ -24,7 +25,8 @@
 namespace fairring {
 
 // A call of NCCL's has thrown. It is no verdict: the program's own call would have met it, and other ranks wait in it.
-struct NcclsFailure {
+struct NcclsFailure : std::exception {
+  explicit NcclsFailure(std::exception_ptr thrown) : cause(std::move(thrown)) {}
   std::exception_ptr cause;
 };
 
