@@ -51,8 +51,10 @@ std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts) {
   std::vector<Place> places;
   places.reserve(facts.size());
   for (const RankFacts& one : facts) {
-    const std::string& own = one.device.machine.empty() ? one.place.machine : one.device.machine;
-    places.push_back({joined.try_emplace(one.place.machine, own).first->second, one.place.site});
+    std::string own = one.device.machine.empty() ? one.place.machine : one.device.machine;
+    // Emulated machines of two sites may be one host.
+    if (!one.place.site.empty()) own += concat(" in ", one.place.site);
+    places.push_back({joined.try_emplace(one.place.machine, std::move(own)).first->second, one.place.site});
   }
   return places;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "group/transport_choice.h"
+#include "plan/topology.h"
 
 namespace fairring {
 namespace {
@@ -196,6 +197,14 @@ TEST(RankFacts, JoinMachinesForCallsOnADeviceAndSplitNone) {
   std::vector<std::string> machines;
   for (const Place& place : devicePlacesOf(facts)) machines.push_back(place.machine);
   EXPECT_EQ(machines, (std::vector<std::string>{"nvlink-1", "nvlink-1", "nvlink-1", "c", "nvlink-2"}));
+}
+
+TEST(RankFacts, TellDevicesOfOneHostApartByTheirSites) {
+  std::vector<RankFacts> facts{factsOf("a"), factsOf("b")};
+  facts[0].device.machine = facts[1].device.machine = "host";
+  facts[0].place.site = "north";
+  facts[1].place.site = "south";
+  EXPECT_EQ(Topology(devicePlacesOf(facts)).machines(), 2) << "a machine in two sites would be refused";
 }
 
 TEST(RankFacts, TellWhichRankHasNoUsableDevice) {
