@@ -125,6 +125,8 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         host = CudaHost.from_environment()
         obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
+        if not obstacle and torch.cuda.device_count() == 0:
+            obstacle = "it sees no CUDA device"
         if torch.are_deterministic_algorithms_enabled():
             obstacle = obstacle or (
                 "torch.use_deterministic_algorithms is on, and times decide whose sums they are: set FAIRRING_CUDA to "
