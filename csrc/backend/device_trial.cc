@@ -118,16 +118,18 @@ TrialVerdict DeviceTrial::inGroup(const std::function<TrialVerdict(Membership&)>
 std::string DeviceTrial::begin(Membership& trial) {
   std::string reason = firstReason("busy", [&] {
     groupOf(trial).awaitDevice(timeout_);
-    endIfRankIsGone(trial);  // before there was a group to ask for its error
     return gates_.awaitEarlierWork(withinTimeout(kEarlierWork, timeout_ / 2), areCallsOver_);
   });
   if (!reason.empty()) return reason;
   return firstReason("trial's memory", [&] { return groupOf(trial).equip(device_.index(), timeout_); });
 }
 
-// The group itself may not be connected yet, and its ranks wait for the answers of one that gives none any more.
+// The group itself may not be connected yet, and its ranks wait for the answers of one that gives none any more. Before
+// the trial's ranks are connected nobody knows a death from a firewall's refusal, which is a verdict.
 void DeviceTrial::endIfRankIsGone(const Membership& trial) {
-  const Error error = trial.error();
+  const std::shared_ptr<Group> group = trial.groupIfMade();
+  if (!group || !group->isLinked()) return;
+  const Error error = group->error();
   if (error && (error.kind() == ErrorKind::PeerDied || error.kind() == ErrorKind::PeerLeft)) real_.abort(error);
 }
 

@@ -263,6 +263,8 @@ void Group::abort(const Error& error) {
 
 Error Group::error() const { return member_->error(); }
 
+bool Group::isLinked() const { return member_->isLinked(); }
+
 std::string Group::trace(std::size_t calls, const std::string& program) const {
   Member::Seen seen;
   threads_.slices.runAndWait([&] { seen = member_->trace(calls); });

@@ -78,6 +78,7 @@ class Group {
   // Its end would wait for calls on a device. With this, calls that are under way end with an error before.
   void endUnfinished();
   Error error() const;             // the first one, if any
+  bool isLinked() const;           // every connection with a neighbour has been there
   TrafficByLevel traffic() const;  // so far; waits for the loop
   // The trace of the last `calls` calls, in the form of trace.h; waits for the loop.
   // program: where the process's main thread stands.

@@ -1,10 +1,11 @@
 // This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), the
 // pipeline that works through them, and its messages, which need none of that. The first call of all ranks has the
 // neighbours linked, in the background: calls wait until every one is there.
-// Constructed by a caller; then on the loop only, but for error(), calls() and devicePlanner(). Kept alive by its
-// Group and by its timers.
+// Constructed by a caller; then on the loop only, but for error(), isLinked(), calls() and devicePlanner(). Kept alive
+// by its Group and by its timers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::uint64_t settle() { return calls_.settle(); }
 
   Error error() const;
+  bool isLinked() const { return isLinked_; }
   CallTable& calls() { return calls_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
@@ -169,6 +171,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Control> control_;
   std::unique_ptr<Messages> messages_;
   Linking linking_ = Linking::None;
+  std::atomic<bool> isLinked_ = false;                 // linking_ is complete
   bool hasNotedMemory_ = false;                        // that it is locked
   std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before it began
   std::unique_ptr<SharedMemory> machine_;
