@@ -116,10 +116,17 @@ TrialVerdict DeviceTrial::inGroup(const std::function<TrialVerdict(Membership&)>
 // Connects the trial's ranks, waits until the program's earlier work is over, and makes the accelerator and staging.
 // Returns why a rank could not.
 std::string DeviceTrial::begin(Membership& trial) {
-  std::string reason = firstReason("busy", [&] {
-    groupOf(trial).awaitDevice(timeout_);
-    return gates_.awaitEarlierWork(withinTimeout(kEarlierWork, timeout_ / 2), areCallsOver_);
+  std::string reason = firstReason("links", [&]() -> std::string {
+    Group& group = groupOf(trial);
+    group.awaitDevice(timeout_);
+    const auto isDecided = [&] { return group.isLinked() || group.error(); };
+    const bool isInTime = GateTrial::comesBefore(TrialClock::now() + kTrialMaking, isDecided);
+    if (const Error error = group.error()) return error.text();
+    return isInTime ? "" : concat("the trial's ranks were not connected after ", kTrialMaking.count(), " s");
   });
+  if (!reason.empty()) return reason;
+  reason = firstReason(
+      "busy", [&] { return gates_.awaitEarlierWork(withinTimeout(kEarlierWork, timeout_ / 2), areCallsOver_); });
   if (!reason.empty()) return reason;
   return firstReason("trial's memory", [&] { return groupOf(trial).equip(device_.index(), timeout_); });
 }

@@ -19,18 +19,10 @@ namespace fairring {
 namespace {
 
 using Word = Accelerator::Word;
-using TrialClock = std::chrono::steady_clock;
+using TrialClock = GateTrial::Clock;
 
 constexpr std::chrono::milliseconds kPastGates{20};  // more than a device takes for what stands behind gates
 constexpr Word kOpenForEver = Word{1} << 62;
-
-bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& condition) {
-  while (!condition()) {
-    if (TrialClock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  return true;
-}
 
 // Streams at gates of this trial's own; all gates are open once it ends, however it ends.
 class GatesOnTrial {
@@ -112,7 +104,7 @@ class ProgramOnTrial {
     end_.record(stream_);
   }
   bool endsBefore(TrialClock::time_point deadline) {
-    return comesBefore(deadline, [this] { return end_.query(); });
+    return GateTrial::comesBefore(deadline, [this] { return end_.query(); });
   }
 
  private:
@@ -123,6 +115,14 @@ class ProgramOnTrial {
 };
 
 }  // namespace
+
+bool GateTrial::comesBefore(Clock::time_point deadline, const std::function<bool()>& condition) {
+  while (!condition()) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
 
 std::string GateTrial::awaitEarlierWork(std::chrono::milliseconds patience,
                                         const std::function<bool()>& areCallsOver) const {

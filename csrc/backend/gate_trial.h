@@ -14,11 +14,15 @@ namespace fairring {
 
 class GateTrial {
  public:
+  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kLimit{5};
 
   static constexpr int kSideStreams = 4;  // of each priority: as many as FSDP2 has
 
   explicit GateTrial(const c10::Device& device) : device_(device) {}
+
+  // Looks again and again: a device tells nobody that it is through.
+  static bool comesBefore(Clock::time_point deadline, const std::function<bool()>& condition);
 
   // Both return a reason why not, in words; empty: all is well.
   // Waits until the program's earlier work is over, before anything that may wait for the device without a limit: the
