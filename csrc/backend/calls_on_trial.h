@@ -46,7 +46,7 @@ class CallsOnTrial {
   CallsOnTrial(Membership& trial, const StockNccl& stock, c10d::Backend& nccl, const c10::Stream& end,
                std::uint64_t bytes, at::ScalarType dtype);
 
-  // All of these throw NcclsFailure.
+  // These and awaitCallers() throw NcclsFailure.
   // Whether the results of each kind are NCCL's, bit by bit. In words why not; empty: they are.
   std::string check(std::chrono::milliseconds limit);
   // Each kind in turns. In words what failed; empty: all is well.

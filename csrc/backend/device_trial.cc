@@ -28,6 +28,7 @@ std::chrono::milliseconds withinTimeout(std::chrono::milliseconds limit, std::ch
   return timeout.count() > 0 ? std::min(limit, timeout) : limit;
 }
 
+// How long a rank that is through waits for the others.
 std::chrono::milliseconds beyond(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? timeout + kTrialMaking : timeout;
 }

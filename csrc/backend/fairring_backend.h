@@ -217,7 +217,7 @@ class FairringBackend : public Fallback {
   };
   // For a call of that size: smaller ones than are Fairring's decide nothing, and wait for no rank.
   DeviceWay deviceWay(Membership& membership, std::uint64_t bytes, std::chrono::milliseconds timeout);
-  static DeviceWay undecided(Membership& membership, std::chrono::milliseconds timeout);
+  static DeviceWay wayByFacts(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(DeviceWay way, Membership& membership, std::chrono::milliseconds timeout) const;
   static std::string fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts);
   static std::string layoutOf(const std::vector<RankFacts>& facts, std::uint64_t leastBytes);

@@ -16,7 +16,6 @@ class GateTrial {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kLimit{5};
-
   static constexpr int kSideStreams = 4;  // of each priority: as many as FSDP2 has
 
   explicit GateTrial(const c10::Device& device) : device_(device) {}

@@ -252,7 +252,7 @@ FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, st
   // To decide is to ask all ranks, once: of threads that make a group's first calls together one asks.
   const std::lock_guard deciding(deciding_);
   if (const auto way = known()) return *way;
-  DeviceWay way = undecided(membership, timeout);
+  DeviceWay way = wayByFacts(membership, timeout);
   if (!way.isDecided && bytes >= way.leastBytes) way = decide(std::move(way), membership, timeout);
   settle(way, membership, timeout);
   return way;
@@ -280,7 +280,7 @@ bool FairringBackend::DeviceWay::takes(Pattern pattern, std::uint64_t bytes) con
 
 // By the facts that all ranks have published. Unless it is switched on explicitly, small calls are NCCL's, which has
 // less latency; between sites that counts for less, because the network there takes longer than either.
-FairringBackend::DeviceWay FairringBackend::undecided(Membership& membership, std::chrono::milliseconds timeout) {
+FairringBackend::DeviceWay FairringBackend::wayByFacts(Membership& membership, std::chrono::milliseconds timeout) {
   constexpr std::uint64_t kLeastBytes = 1 << 20;
   constexpr std::uint64_t kLeastBytesBetweenSites = 64 << 10;
   const MembershipOptions& options = membership.options();

@@ -14,9 +14,8 @@ namespace fairring {
 std::shared_ptr<std::byte> pinnedMemory(std::uint64_t bytes, int device);  // of the host; zeroed; mapped everywhere
 std::shared_ptr<std::byte> deviceMemory(std::uint64_t bytes, int device);
 // Keeps what its users drop for the next one who wants so much of it, until the end of the pool: a thread that gives
-// memory back may wait until the device is idle, and all others with it. So one that is dropped is free at once, and
-// nothing that is enqueued may use it any more.
-// Any thread.
+// memory back may wait until the device is idle, and all others with it. Memory that is dropped may be another user's
+// at once, so nothing that is enqueued may use it any more. Any thread.
 class CudaMemoryPool {
  public:
   explicit CudaMemoryPool(int device) : device_(device) {}

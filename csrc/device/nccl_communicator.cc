@@ -45,7 +45,7 @@ void NcclCommunicator::join(const std::string& id) {
         ": all ranks need the same version of Fairring");
   std::memcpy(unique.internal, id.data(), id.size());
   ncclConfig_t config = configOf(place_);
-  // Inside a group this only begins it, and gives the communicator, which abort() needs.
+  // Inside a group this only begins it, and gives the communicator, which abortTogether() needs.
   enqueue("ncclCommInitRankConfig", [&](ncclComm_t /*none*/) {
     return ncclCommInitRankConfig(&comm_, place_.ranks, unique, place_.rank, &config);
   });

@@ -1,12 +1,12 @@
 // A communicator of NCCL, in its blocking mode: a call puts its kernels into their streams on the caller's thread.
 // Where NCCL connects ranks for it, which it does for each of its algorithms, the call waits for them, for as long as
-// they take. abort() ends that wait too: whoever may not wait for ever has another thread call it.
+// they take. abortTogether() ends that wait too: a caller that may not wait for ever has another thread call it.
 //
-// NCCL frees a communicator that is aborted, even if a thread is still in a call with it. So abort() first lets NCCL
-// set the flag that ends what waits, then it waits until that thread is out, and only then NCCL frees.
+// NCCL frees a communicator that is aborted, even if a thread is still in a call with it. So abortTogether() first lets
+// NCCL set the flag that ends what waits, then it waits until that thread is out, and only then NCCL frees.
 //
-// join() and enqueue() are called by one thread at a time, in the same order on all ranks. abort() may come from any
-// other thread, at any time. All of it throws Failure, and names the call, this rank, and what NCCL says.
+// join() and enqueue() are called by one thread at a time, in the same order on all ranks. abortTogether() may come
+// from any other thread, at any time. All of it throws Failure, and names the call, this rank, and what NCCL says.
 #pragma once
 
 #include <condition_variable>

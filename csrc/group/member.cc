@@ -295,7 +295,6 @@ void Member::openIfComplete() {
     return;
   if (opening_ && !opening_->isComplete()) return;
   linking_ = Linking::Complete;
-  isLinked_ = true;
   noteMemoryLocked();
   pipeline_->open();
   leaveIfAsked();

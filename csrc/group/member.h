@@ -65,7 +65,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::uint64_t settle() { return calls_.settle(); }
 
   Error error() const;
-  bool isLinked() const { return isLinked_; }
+  bool isLinked() const { return linking_ == Linking::Complete; }
   CallTable& calls() { return calls_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
@@ -170,8 +170,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<Messages> messages_;
-  Linking linking_ = Linking::None;
-  std::atomic<bool> isLinked_ = false;                 // linking_ is complete
+  std::atomic<Linking> linking_ = Linking::None;       // any thread may look
   bool hasNotedMemory_ = false;                        // that it is locked
   std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before it began
   std::unique_ptr<SharedMemory> machine_;

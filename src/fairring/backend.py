@@ -124,14 +124,7 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
     """Asks the environment and the system only. The driver is asked at the first call on a CUDA tensor."""
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         host = CudaHost.from_environment()
-        obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
-        if not obstacle and torch.cuda.device_count() == 0:
-            obstacle = "it sees no CUDA device"
-        if torch.are_deterministic_algorithms_enabled():
-            obstacle = obstacle or (
-                "torch.use_deterministic_algorithms is on, and times decide whose sums they are: set FAIRRING_CUDA to "
-                "on or off"
-            )
+        obstacle = cuda_calls.obstacle(host, _core.why_no_cuda()) or _obstacle_in_torch()
         membership.device_obstacle = obstacle
         if not obstacle:
             membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
@@ -143,6 +136,18 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
             f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; see docs/cuda.md, or unset it on all ranks"
         )
     hardware_queues.warn_of_few()
+
+
+def _obstacle_in_torch() -> str:
+    """The reason for which this process leaves the calls to NCCL without a trial; empty: there is none."""
+    if torch.cuda.device_count() == 0:
+        return "it sees no CUDA device"
+    if torch.are_deterministic_algorithms_enabled():
+        return (
+            "torch.use_deterministic_algorithms is on, and times decide whose sums they are: set FAIRRING_CUDA to on "
+            "or off"
+        )
+    return ""
 
 
 def _set_tls(membership: _core.MembershipOptions, config: Config) -> None:
